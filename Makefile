@@ -1,0 +1,56 @@
+# make setup | demo | test | lint | clean. Variables: PYTHON, VENV, TORCH_ARGS, PIP_ARGS.
+#
+# Without an NVIDIA GPU the CPU build of torch is asked for first; where pip cannot find it, the ordinary build is taken.
+# TORCH_ARGS are pip's arguments for torch alone, for example the index of CPU wheels that pytorch.org names
+# (TORCH_ARGS="--index-url ..."): it saves about 4 GB.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV ?= .venv
+TORCH_ARGS ?=
+PIP_ARGS ?=
+TORCH := 2.13.0
+BIN := $(VENV)/bin
+export PATH := $(abspath $(BIN)):$(PATH)
+export PYTHONPATH := $(CURDIR)
+
+# The stamp is written last, its name says what was installed: an outdated environment is updated by the next make, an
+# interrupted one (no stamp) is made anew. The test extra is part of the set-up: one environment, one stamp.
+WANTED := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
+STAMP := $(VENV)/installed-$(WANTED)
+
+.PHONY: setup demo test lint clean
+setup: $(STAMP)
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || \
+	  { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is not; name one with PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv $(if $(wildcard $(VENV)/installed-*),,--clear) $(VENV)
+	@rm -f $(VENV)/installed-*
+	@if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then \
+	  $(BIN)/pip install -q $(PIP_ARGS) $(TORCH_ARGS) -c constraints.txt torch==$(TORCH); \
+	else \
+	  $(BIN)/pip install -q $(PIP_ARGS) $(TORCH_ARGS) -c constraints.txt torch==$(TORCH)+cpu 2>/dev/null || { \
+	  echo "No CPU build of torch $(TORCH) found: taking the ordinary one (see TORCH_ARGS in the Makefile)."; \
+	  $(BIN)/pip install -q $(PIP_ARGS) $(TORCH_ARGS) -c constraints.txt torch==$(TORCH); }; \
+	fi
+	$(BIN)/pip install -q $(PIP_ARGS) -c constraints.txt -e '.[test]'
+	@echo $(WANTED) >$@
+
+demo: setup
+	@test -d .dvc || $(BIN)/dvc init --no-scm --quiet
+	@git rev-parse --is-inside-work-tree >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
+	$(BIN)/dvc repro
+	@echo
+	@echo "Table   artifacts/evaluation/summary.json (python -m flows.evaluate --show prints it)"
+	@echo "Report  $(CURDIR)/artifacts/report/index.html"
+	@echo "MLflow  $(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlflow.db"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/mypy rlcr_core envs tasks flows
+
+test: lint
+	$(BIN)/pytest -q
+
+clean:
+	rm -rf artifacts runs .prefect mlruns mlartifacts mlflow.db

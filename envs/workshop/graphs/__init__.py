@@ -1,0 +1,1 @@
+"""Module-import graphs of real Python packages: extract.py makes graphs.json."""

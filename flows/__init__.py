@@ -1,0 +1,16 @@
+"""The pipeline's entry points; each is one DVC stage and one process: `python -m flows.<name> --help`.
+
+    tasks      task sets: artifacts/tasks/{train,validation,test}.jsonl
+    schedule   the time limit of every iteration: artifacts/schedule.csv
+    base       the base policy and its gate: artifacts/base/
+    train      one training run (Prefect flow): artifacts/train/<mode>-<seed>/
+    evaluate   organisations on the test tasks (Prefect flow): artifacts/evaluation/
+    report     one HTML file and its pictures: artifacts/report/
+    serve      train and evaluate on a schedule, against a running Prefect server
+
+The environment is prepared here because it must be complete before any of these modules imports its tools.
+"""
+
+from tasks.runtime import prepare
+
+prepare()

@@ -1,0 +1,88 @@
+"""Compare organisations on the test tasks: `python -m flows.evaluate`; `--show` prints the table of the last one.
+
+Every organisation gets the same tasks and seeds. Results: artifacts/evaluation/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from flows import cli
+from rlcr_core.config import Params, load_params
+from rlcr_core.types import Rollout
+from tasks.announce import announce_evaluation
+from tasks.comparison import headline, write_comparison
+from tasks.evaluation import Organisation, evaluate_organisation, organisations
+from tasks.lifeline import guard_server
+from tasks.paths import Project
+from tasks.progress import Reporter
+from tasks.table import print_table
+from tasks.task_sets import read_tasks
+from tasks.tracking import flatten, open_run
+from tasks.workers import WorkerPool
+
+
+class Job:
+    """Project, parameters, workers and what came back so far; a plain object that the orchestrator does not look into."""
+
+    def __init__(self, project: Project, params: Params, pool: WorkerPool) -> None:
+        self.project, self.params, self.pool = project, params, pool
+        self.tasks = read_tasks(project.tasks("test"))
+        self.results: dict[tuple[str, int], list[Rollout]] = {}
+
+
+@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{name}-{seed}")
+def run_organisation(job: Job, organisation: Organisation, name: str, seed: int) -> None:
+    job.results[name, seed] = evaluate_organisation(job.project, job.params, organisation, seed, job.tasks, job.pool)
+
+
+@flow(name="evaluate", persist_result=False)
+def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
+    """Run every organisation with every seed, write the comparison, log it; returns the summary."""
+    guard_server()
+    project, params = Project.here(), load_params(params_file)
+    test = project.tasks("test")
+    state = project.runs / "evaluation.mlflow.json"
+    wanted = [(o, seed) for seed in params.train.seeds for o in organisations(params.train.modes)]
+    with (
+        open_run(project, params, "evaluation", state, {"test": test}) as tracker,
+        WorkerPool(params, read_tasks(test)[0]) as pool,
+        Reporter("evaluate", len(wanted)) as bar,
+    ):
+        job = Job(project, params, pool)
+        for organisation, seed in wanted:
+            run_organisation(job, organisation, organisation.name, seed)
+            bar.step(f"{organisation.name} seed {seed}")
+        summary = write_comparison(project.evaluation, job.results, params.evaluation)
+        tracker.log({f"evaluation/{key.replace('.', '/')}": value for key, value in flatten(headline(summary)).items()}, 0)
+        for name in ("summary.json", "curves.csv"):
+            tracker.log_folder(project.evaluation / name, "evaluation")
+        announce_evaluation(summary)
+    return summary
+
+
+def show(options: argparse.Namespace) -> None:
+    """Evaluate, or read the last evaluation, and print its table."""
+    summary: Mapping[str, Any]
+    if options.show:
+        summary = json.loads((Project.here().evaluation / "summary.json").read_text(encoding="utf-8"))
+    else:
+        summary = evaluate(options.params)
+    print_table(summary)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = cli.parser(__doc__)
+    arguments.add_argument("--show", action="store_true", help="print the last evaluation's table")
+    return cli.run(show, arguments, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

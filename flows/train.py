@@ -1,0 +1,65 @@
+"""Train one policy: `python -m flows.train --mode collective --seed 0`. Interrupted and started again, it goes on.
+
+A Prefect flow with one task per stage and iteration (about 3 ms each). The stages are in tasks/training.py; a stage
+that fails fails the flow. Only the two that do nothing but write are retried.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+
+from flows import cli
+from rlcr_core.config import Mode, load_params
+from tasks import training
+from tasks.announce import announce_training
+from tasks.lifeline import guard_server
+from tasks.paths import Project
+
+stage = partial(task, cache_policy=NO_CACHE, persist_result=False, log_prints=False)
+plan = stage(training.plan)
+sync = stage(training.sync)
+sample = stage(training.sample)
+validate = stage(training.validate)
+learn = stage(training.learn)
+evaluate = stage(training.evaluate)
+finish = stage(training.finish, retries=2, retry_delay_seconds=2)
+track = stage(training.track, retries=2, retry_delay_seconds=2)
+
+
+@flow(name="train", flow_run_name="train-{mode}-{seed}", persist_result=False)
+def train(mode: Mode, seed: int, params_file: str = "params.yaml") -> str:
+    """All iterations of one run; returns the folder of what DVC keeps."""
+    guard_server()
+    with training.open_training(Project.here(), load_params(params_file), mode, seed) as run, training.report(run) as bar:
+        previous = None
+        for it in run.remaining():
+            plan(it)
+            sync(it)
+            sample(it)
+            validate(it)
+            learn(it)
+            evaluate(it)
+            finish(it)
+            track(it, previous)
+            previous = it.timings
+            bar.step(training.words(it))
+        target = training.export(run)
+        announce_training(run)
+    return str(target)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = cli.parser(__doc__)
+    arguments.add_argument("--mode", choices=["collective", "solo"], default="collective")
+    arguments.add_argument("--seed", type=int, default=0)
+    return cli.run(lambda o: print(f"trained: {Path(train(o.mode, o.seed, o.params))}"), arguments, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,255 @@
+"""params.yaml as frozen models. Unknown keys, impossible values and impossible combinations are refused on load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rlcr_core.errors import ConfigError
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Mode = Literal["collective", "solo"]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: equal configurations have equal digests."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+class TaskSetConfig(Model):
+    environment: str
+    families: dict[str, Share]
+    seed: int
+    train: Count
+    validation: Count
+    test: Count
+    packages: Count
+    modules: Annotated[int, Field(ge=1, le=16)]
+    parallel_share: Share
+    coupling: Share
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        total = sum(self.families.values())
+        if abs(total - 1.0) > 1e-9:
+            raise ValueError(f"shares must add up to 1, got {total:g}; change task_set.families")
+        return self
+
+
+class ScheduleConfig(Model):
+    kind: Literal["constant", "linear", "exponential", "piecewise"]
+    start_s: Positive
+    end_s: Positive
+    growth_iterations: Count
+    points: tuple[tuple[Annotated[int, Field(ge=0)], Positive], ...] = ()
+
+    @model_validator(mode="after")
+    def _points(self) -> Self:
+        if self.kind == "piecewise":
+            iterations = [i for i, _ in self.points]
+            if not iterations or iterations[0] != 0 or sorted(set(iterations)) != iterations:
+                raise ValueError(
+                    f"piecewise needs points with strictly rising iterations, the first 0, got {list(self.points)}; "
+                    "change schedule.points"
+                )
+        elif self.points:
+            raise ValueError(f"points are for kind piecewise only, got kind {self.kind}; empty schedule.points")
+        if self.kind == "constant" and self.start_s != self.end_s:
+            raise ValueError(
+                f"constant needs start_s == end_s, got {self.start_s:g} and {self.end_s:g}; change schedule.start_s or end_s"
+            )
+        return self
+
+
+class LatencyConfig(Model):
+    turn_overhead_s: NonNegative
+    prefill_tps: Positive
+    decode_tps: Positive
+    shared_capacity: Annotated[int, Field(ge=0)] = 0
+
+
+class CollectiveConfig(Model):
+    max_hires: Annotated[int, Field(ge=0)]
+    hire_s: NonNegative
+    onboarding_s: NonNegative
+    wait_s: Positive | None
+    message_s: NonNegative
+    read_s: NonNegative
+    search_s: NonNegative
+    error_s: NonNegative
+    max_message_tokens: Count
+    messages: Literal["normal", "mute", "scrambled", "first_copies"] = "normal"
+
+
+class ContextConfig(Model):
+    mode: Literal["window", "transcript"]
+    max_tokens: Count
+
+
+class PolicyConfig(Model):
+    hidden_size: Count
+    intermediate_size: Count
+    layers: tuple[Literal["conv", "full_attention"], ...] = Field(min_length=1)
+    heads: Count
+    rope_theta: Positive
+    max_positions: Count
+
+    @model_validator(mode="after")
+    def _heads(self) -> Self:
+        if self.hidden_size % (2 * self.heads):
+            raise ValueError(
+                f"hidden_size must be a multiple of twice the heads, got {self.hidden_size} and {self.heads}; "
+                "change policy.hidden_size or policy.heads"
+            )
+        return self
+
+
+class BaseConfig(Model):
+    checkpoint: str
+    seed: int
+    steps: Count
+    batch_size: Count
+    lr: Positive
+    observations: Count
+    shuffled_share: Share
+    gate_retrieval: Share
+
+
+class RolloutsConfig(Model):
+    tasks_per_iteration: Count
+    group_size: Annotated[int, Field(ge=2)]
+    workers: Count
+    clock: Literal["derived"]
+    temperature: Positive
+    top_p: Annotated[float, Field(gt=0, le=1)]
+    worker_timeout_s: Positive
+    grace_s: Positive
+    retries: Annotated[int, Field(ge=0, le=1)]
+
+
+class UpdateConfig(Model):
+    lr: Positive
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]]
+    weight_decay: NonNegative
+    clip: Annotated[float, Field(gt=0, lt=1)]
+    epochs: Count
+    minibatches: Count
+    micro_batch_tokens: Count
+    max_turns: Annotated[int, Field(ge=0)]
+    scale: Literal["none", "batch", "group"]
+    scale_floor: Positive
+    aggregation: Literal["token_mean", "rollout_mean", "agent_mean", "constant"]
+    constant_tokens: Positive = 256.0  # aggregation constant divides by this many tokens per rollout
+    entropy: NonNegative
+    kl: NonNegative
+    importance_cap: NonNegative
+    max_grad_norm: Positive
+    device: str
+    dtype: Literal["float32", "bfloat16"]
+
+
+class TrainConfig(Model):
+    iterations: Count
+    modes: tuple[Mode, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = Field(min_length=1)
+    evaluate_every: Count
+    checkpoint_every: Count
+
+
+class ValidationConfig(Model):
+    max_excluded_share: Share
+
+
+class EvaluationConfig(Model):
+    rollouts_per_task: Count
+    limit_s: Positive
+    bootstrap_resamples: Count
+    confidence: Annotated[float, Field(gt=0, lt=1)]
+
+
+class TrackingConfig(Model):
+    experiment: str = Field(min_length=1)
+    uri: str = Field(min_length=1)
+
+
+class Params(Model):
+    """Everything in params.yaml."""
+
+    task_set: TaskSetConfig
+    schedule: ScheduleConfig
+    latency: LatencyConfig
+    collective: CollectiveConfig
+    context: ContextConfig
+    policy: PolicyConfig
+    base: BaseConfig
+    rollouts: RolloutsConfig
+    update: UpdateConfig
+    train: TrainConfig
+    validation: ValidationConfig
+    evaluation: EvaluationConfig
+    tracking: TrackingConfig
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Self:
+        if self.rollouts.tasks_per_iteration > self.task_set.train:
+            raise ValueError(
+                f"an iteration draws {self.rollouts.tasks_per_iteration} different tasks, got only {self.task_set.train}; "
+                "lower rollouts.tasks_per_iteration or raise task_set.train"
+            )
+        if self.context.max_tokens > self.policy.max_positions:
+            raise ValueError(
+                f"a context of {self.context.max_tokens} tokens needs as many positions, got {self.policy.max_positions}; "
+                "lower context.max_tokens or raise policy.max_positions"
+            )
+        return self
+
+    def for_mode(self, mode: Mode) -> Params:
+        """The same parameters with hiring disabled for `solo`."""
+        if mode == "collective":
+            return self
+        return self.model_copy(update={"collective": self.collective.model_copy(update={"max_hires": 0})})
+
+
+def _sentence(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"]) or "params.yaml"
+    if error["type"] == "extra_forbidden":
+        return f"unknown key {where} (got {error['input']!r}); remove it or correct its spelling"
+    if error["type"] == "missing":
+        return f"missing key {where}; add it (the checked-in params.yaml has an example)"
+    message = error["msg"].removeprefix("Value error, ")
+    return (
+        f"{where}: {message}"
+        if "; change" in message or "; lower" in message
+        else (f"{where}: {message}, got {error['input']!r}; change {where}")
+    )
+
+
+def parse_params(data: Any, source: str = "params.yaml") -> Params:
+    """Validate a mapping. Raises ConfigError naming every offending key, what was expected and what to change."""
+    try:
+        return Params.model_validate(data)
+    except ValidationError as error:
+        reasons = "; and ".join(_sentence(e) for e in error.errors())
+        raise ConfigError(f"{source} cannot be used: {reasons}.") from None
+
+
+def load_params(path: str | Path = "params.yaml") -> Params:
+    """Read and validate a parameter file. Raises ConfigError."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist; run the command in the project's folder or name a file.") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not valid YAML: {error}.") from None
+    return parse_params(data, str(path))

@@ -1,0 +1,250 @@
+"""One policy update: contexts in, optimiser steps out, the same bytes for the same inputs.
+
+A call draws at most `max_turns` contexts (in a bounded window a context is a turn), passes `epochs` times over them in
+`minibatches` steps of AdamW, each the sum of its micro-batches, so that memory sets only the speed. A minibatch from
+which nothing can be learnt (all advantages exactly zero, no KL, no entropy bonus) takes no step: momentum alone would
+move the weights. Weights and optimiser state are float32; `dtype: bfloat16` autocasts the forward pass only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlcr_core.adamw_state import export_state, import_state
+from rlcr_core.config import UpdateConfig
+from rlcr_core.errors import ConfigError, DataError, WeightError
+from rlcr_core.losses import aggregation_weights, policy_loss
+from rlcr_core.packing import Batch, Context, pack, padding_share
+from rlcr_core.policy import action_logprobs, has_recurrent_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+@dataclass(slots=True)
+class Minibatch:
+    """The micro-batches of one optimiser step; `proximal` are the logprobs before the call's first step, if needed."""
+
+    batches: list[Batch]
+    weights: list[Tensor]
+    n_contexts: int
+    learns: bool
+    epoch: int
+    proximal: list[Tensor | None]
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(batch.n_tokens for batch in self.batches)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Statistics of one call: means over tokens, and per-step figures."""
+
+    n: int = 0
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    ratio_max: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+
+    def add(self, stats: dict[str, Tensor], n: int) -> None:
+        self.n += n
+        self.ratio_max = max(self.ratio_max, float(stats.pop("ratio_max")))
+        for key, value in stats.items():
+            self.sums[key] = self.sums.get(key, torch.zeros((), device=value.device)) + value * n
+
+    def metrics(self) -> dict[str, float]:
+        means = {f"optim/{key}": float(value) / max(1, self.n) for key, value in self.sums.items()}
+        steps = len(self.norms)
+        return means | {
+            "optim/loss": float(np.mean(self.losses)) if self.losses else 0.0,
+            "optim/grad_norm": float(np.mean(self.norms)) if steps else 0.0,
+            "optim/ratio_max": self.ratio_max,
+            "optim/steps": float(steps),
+        }
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is cuda where there is one, else cpu; else any torch device of this machine. Raises ConfigError."""
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"update.device {name!r} is not usable ({error}); expected auto, cpu, cuda, …") from None
+    return device
+
+
+def check_contexts(contexts: Sequence[Context]) -> None:
+    """Raises DataError when there is none, or names the first with an advantage or a logprob that is not finite."""
+    if not contexts:
+        raise DataError("There are no contexts to train on: every rollout was excluded; see the iteration's ledger.")
+    for context in contexts:
+        if not np.isfinite(context.advantage):
+            raise DataError(
+                f"The advantage of {context.name} is {context.advantage}, expected a finite one; exclude the rollout."
+            )
+        if not np.isfinite(context.behaviour_logprobs).all():
+            t = int(np.argmin(np.isfinite(context.behaviour_logprobs)))
+            raise DataError(
+                f"The behaviour logprob at token {t} of {context.name} is {context.behaviour_logprobs[t]}, "
+                "expected a finite number; exclude the rollout."
+            )
+
+
+def subsample(contexts: Sequence[Context], max_turns: int, rng: np.random.Generator) -> list[Context]:
+    """`max_turns` contexts drawn uniformly without replacement, in their given order; all when it is 0 or no fewer."""
+    if max_turns == 0 or len(contexts) <= max_turns:
+        return list(contexts)
+    return [contexts[i] for i in np.sort(rng.choice(len(contexts), max_turns, replace=False))]
+
+
+class Updater:
+    """Owns the optimiser of `model`, which it moves to the configured device in float32 and changes in place.
+
+    `temperature` is the one sampled at. `reference` is the policy that `kl` pulls towards. Raises ConfigError when kl
+    is above 0 without a reference, or for an unknown device.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: UpdateConfig,
+        temperature: float = 1.0,
+        reference: PreTrainedModel | None = None,
+    ) -> None:
+        if config.kl > 0 and reference is None:
+            raise ConfigError(f"update.kl is {config.kl:g} and needs a reference policy, got none; set update.kl to 0.")
+        self.config = config
+        self.temperature = temperature
+        self.device = resolve_device(config.device)
+        self.model = model
+        self.reference = reference if config.kl > 0 else None
+        for network in (model, self.reference):
+            if network is not None:
+                torch.nn.Module.to(network, device=self.device, dtype=torch.float32)
+        self.one_per_row = has_recurrent_layers(model)
+        self.parameters = dict(model.named_parameters())
+        self.optimizer = torch.optim.AdamW(
+            list(self.parameters.values()), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
+        )
+
+    def step(self, contexts: Sequence[Context], seed: int) -> dict[str, float]:
+        """Train on the contexts of one iteration; `seed` draws the subsample and the minibatches. Returns `optim/…`.
+
+        `optim/turns_trained` and `optim/tokens_trained` count contexts and action tokens that took part in a step, once
+        each; the means are over tokens and epochs. Raises DataError for input that is not finite, WeightError when the
+        network's logprobs or the gradient are not finite: that optimiser step is then not taken.
+        """
+        check_contexts(contexts)
+        # Dropout would make the ratio differ from 1 before the first step.
+        self.model.train(False)
+        rng = np.random.default_rng(seed)
+        plan = list(self._plan(subsample(contexts, self.config.max_turns, rng), rng))
+        if self.config.importance_cap > 0:
+            self._add_proximal(plan)
+        tally = Tally()
+        for minibatch in plan:
+            self._train(minibatch, tally)
+        trained = [m for m in plan if m.learns and m.epoch == 0]
+        return tally.metrics() | {
+            "optim/tokens_trained": float(sum(m.n_tokens for m in trained)),
+            "optim/turns_trained": float(sum(m.n_contexts for m in trained)),
+            "optim/padding_share": padding_share([batch for m in plan for batch in m.batches]),
+        }
+
+    def _plan(self, contexts: list[Context], rng: np.random.Generator) -> Iterator[Minibatch]:
+        config = self.config
+        n_rollouts = len({context.rollout for context in contexts})
+        constant = config.constant_tokens * n_rollouts / config.minibatches
+        for epoch in range(config.epochs):
+            for part in np.array_split(rng.permutation(len(contexts)), config.minibatches):
+                members = [contexts[i] for i in part]
+                batches = [b for b in pack(members, config.micro_batch_tokens, self.one_per_row) if b.n_tokens]
+                if not batches:
+                    continue
+                rollout_N = torch.cat([batch.rollout_N for batch in batches])
+                agent_N = torch.cat([batch.agent_N for batch in batches])
+                weight_N = aggregation_weights(rollout_N, agent_N, config.aggregation, constant)
+                weights = list(torch.split(weight_N, [batch.n_tokens for batch in batches]))
+                learns = config.kl > 0 or config.entropy > 0 or any(context.advantage != 0 for context in members)
+                yield Minibatch(batches, weights, len(members), learns, epoch, [None] * len(batches))
+
+    @torch.no_grad()
+    def _add_proximal(self, plan: list[Minibatch]) -> None:
+        for minibatch in plan:
+            minibatch.proximal = [self._forward(self.model, b.to(self.device))[0].cpu() for b in minibatch.batches]
+
+    def _train(self, minibatch: Minibatch, tally: Tally) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        with torch.set_grad_enabled(minibatch.learns):
+            parts = zip(minibatch.batches, minibatch.weights, minibatch.proximal, strict=True)
+            for batch, weight_N, proximal_N in parts:
+                loss, stats = self._loss(batch.to(self.device), weight_N, proximal_N)
+                if minibatch.learns:
+                    torch.autograd.backward(loss)
+                total += float(loss.detach())
+                tally.add(stats, batch.n_tokens)
+        tally.losses.append(total)
+        if minibatch.learns:
+            norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.max_grad_norm))
+            if not np.isfinite(norm):
+                self.optimizer.zero_grad(set_to_none=True)
+                raise WeightError(
+                    f"The gradient's norm is {norm}, expected a finite number; the step was not taken. "
+                    "Go back to the last checkpoint and lower update.lr, or set update.dtype to float32."
+                )
+            self.optimizer.step()
+            tally.norms.append(norm)
+
+    def _loss(self, batch: Batch, weight_N: Tensor, proximal_N: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+        config = self.config
+        logprobs_N, entropy_N = self._forward(self.model, batch)
+        reference_N = None
+        if self.reference is not None:
+            with torch.no_grad():
+                reference_N = self._forward(self.reference.train(False), batch)[0]
+        return policy_loss(
+            logprobs_N,
+            batch.behaviour_N,
+            batch.advantage_N,
+            weight_N.to(self.device),
+            clip=config.clip,
+            kl=config.kl,
+            reference_N=reference_N,
+            entropy_N=entropy_N,
+            entropy=config.entropy,
+            importance_cap=config.importance_cap,
+            proximal_N=None if proximal_N is None else proximal_N.to(self.device),
+        )
+
+    def _forward(self, model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor]:
+        with self._autocast():
+            logprobs_N, entropy_N = action_logprobs(model, batch, self.temperature)
+        finite_N = torch.isfinite(logprobs_N)
+        if not bool(finite_N.all()):
+            n = int((~finite_N).nonzero()[0])
+            raise WeightError(
+                f"The policy gives rollout {int(batch.rollout_N[n])}, agent {int(batch.agent_N[n])} the logprob "
+                f"{float(logprobs_N.detach()[n])} for a sampled token, expected a finite number; the step was not "
+                "taken. Go back to the last checkpoint and lower update.lr."
+            )
+        return logprobs_N.float(), entropy_N.float()
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16")
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """AdamW's state as CPU tensors (`rlcr_core.adamw_state`); empty before the first step."""
+        return export_state(self.optimizer, self.parameters)
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Resume from `state_dict`'s value, bit for bit. Raises DataError for names or shapes of another policy."""
+        import_state(self.optimizer, self.parameters, state)

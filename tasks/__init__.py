@@ -1,0 +1,31 @@
+"""Thin tasks around the core: resolve paths, call rlcr_core and envs, write, return paths and digests.
+
+    runtime        environment variables of Prefect, Ray and MLflow; threads
+    paths          where everything lies: artifacts of DVC stages, working state of runs
+    task_sets      task files (one JSON object a line)
+    base_policy    the base: the kept checkpoint, or retrained
+    identity       what a training run depends on; its folder's name
+    plan           which tasks, seeds and limit an iteration has
+    learner        the policy being trained, with its optimiser, and its checkpoints
+    workers        Ray: the pool of rollout workers (the only module that imports ray)
+    probe          logprobs of fixed ids that trainer and workers must agree on
+    weight_sync    the same weights on every worker, proved by digest, version and probe
+    rollouts       run, retry once, store
+    validation     Great Expectations: the contract of the trajectory tables (the only module that imports it)
+    rejection      set aside what breaks the contract, keep the ledger
+    update         one step of the policy on an iteration's rollouts
+    training       the order of an iteration's stages
+    history        finished iterations, metrics.jsonl, curves.csv
+    evaluation     organisations on the same tasks
+    comparison     means, paired differences, curves and crossing time of an evaluation
+    tracking       MLflow (the only module that imports it)
+    timings        where the seconds of an iteration go
+    progress       a live bar on a terminal, plain lines elsewhere
+    announce       Prefect artifacts at the end of a flow
+    lifeline       the embedded Prefect server ends with this process
+    table          the evaluation in the terminal
+
+A stage is done when its manifest is on disk; a stage that finds a valid one returns it. Deadlines live in the rollout
+code and in the workers, never in an orchestrator. To add a stage: a function that takes the iteration's folder and
+writes a manifest, and one line in tasks/training.py.
+"""

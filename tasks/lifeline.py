@@ -1,0 +1,31 @@
+"""Prefect's embedded server must not outlive a process that was killed: a tiny watcher ends it.
+
+Prefect stops the server at a normal exit. After SIGKILL nobody does, so a shell waits on a pipe that only this process
+holds open; when it closes, the shell ends the server by its process id.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+
+def guard_server() -> int | None:
+    """Watch over the embedded server of this process; returns its process id, None where another server is used."""
+    from prefect.server.api.server import SubprocessASGIServer
+
+    for server in SubprocessASGIServer._instances.values():
+        process = server.server_process
+        if process is not None and process.poll() is None:
+            watcher = subprocess.Popen(
+                ["sh", "-c", f"cat >/dev/null; kill {process.pid} 2>/dev/null"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            _watchers.append(watcher)  # the pipe stays open as long as this process lives
+            return process.pid
+    return None
+
+
+_watchers: list[subprocess.Popen[bytes]] = []

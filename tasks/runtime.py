@@ -1,0 +1,45 @@
+"""Environment variables of the tools, set in one place and before any of them is imported; what is already set wins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+LOCAL_HOSTS = "127.0.0.1,localhost"
+
+
+def defaults(root: Path) -> dict[str, str]:
+    """The variables and their values for a project in this folder."""
+    return {
+        "PREFECT_HOME": str(root / ".prefect"),
+        "PREFECT_SERVER_EPHEMERAL_ENABLED": "true",
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",  # its recorder complains when the embedded server ends with the flow
+        "PREFECT_LOGGING_TO_API_ENABLED": "false",
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_LOGGING_COLORS": "false",
+        "DO_NOT_TRACK": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "RAY_DISABLE_IMPORT_WARNING": "1",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # actors without a GPU keep CUDA_VISIBLE_DEVICES as it is
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "GX_ANALYTICS_ENABLED": "false",
+        "HF_HUB_OFFLINE": "1",  # every policy lies on disk; nothing is fetched
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": str(min(2, os.cpu_count() or 1)),  # of the update; workers have one thread each
+        "MPLBACKEND": "agg",
+    }
+
+
+def prepare(root: Path | None = None) -> None:
+    """Set what is not set yet, for the project in `root` (default: the working folder)."""
+    for name, value in defaults(root or Path.cwd()).items():
+        os.environ.setdefault(name, value)
+    for name in ("NO_PROXY", "no_proxy"):
+        present = os.environ.get(name, "")
+        if LOCAL_HOSTS not in present:
+            os.environ[name] = ",".join(filter(None, (present, LOCAL_HOSTS)))

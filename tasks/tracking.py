@@ -1,0 +1,215 @@
+"""MLflow: parameters, curves, versioned inputs, checkpoints and reports. One writer: this process, never a Ray worker.
+
+A run's id is kept beside its working state, so a run that is killed and started again goes on in the same MLflow run.
+The store is opened before anything is trained: one that cannot be written stops the run while nothing is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlcr_core.config import Params
+from rlcr_core.errors import StoreError
+from rlcr_core.manifests import atomic_write, digest_file
+from tasks.paths import Project
+
+SQLITE = "sqlite:///"
+MAX_DIGEST = 36  # characters of an MLflow dataset digest
+
+
+def absolute_uri(uri: str, root: Path) -> str:
+    """`sqlite:///mlflow.db` of the project, wherever the process stands; other schemes stay as they are."""
+    if uri.startswith(SQLITE) and not uri.startswith(SQLITE + "/"):
+        return f"{SQLITE}{root / uri.removeprefix(SQLITE)}"
+    return uri
+
+
+def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested parameters as `section.key`."""
+    flat: dict[str, Any] = {}
+    for key, entry in value.items():
+        if isinstance(entry, Mapping) and entry:
+            flat |= flatten(entry, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = json.dumps(entry) if isinstance(entry, list | tuple | Mapping) else entry
+    return flat
+
+
+def versions_of(project: Project) -> dict[str, str]:
+    """Path of every DVC output -> its MD5 in dvc.lock; empty when there is no lock yet."""
+    try:
+        lock = yaml.safe_load((project.root / "dvc.lock").read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError):
+        return {}
+    outs = [out for stage in lock.get("stages", {}).values() for out in stage.get("outs", [])]
+    return {str(out["path"]): str(out["md5"]) for out in outs if "md5" in out}
+
+
+def _mlflow() -> Any:
+    """The library, imported when it is first needed: it takes seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about its own dependencies, while it imports
+        import mlflow
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return mlflow
+
+
+@contextmanager
+def store_errors(uri: str) -> Iterator[None]:
+    """Turn whatever the store raises into one StoreError."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        raise StoreError(
+            f"The MLflow store {uri} cannot be used: {reason}. Nothing is lost: finished stages and iterations are on disk. "
+            "Make the file and its folder writable, or name another store in tracking.uri of params.yaml, then run the same "
+            "command again; it goes on where it was."
+        ) from error
+
+
+class Tracker:
+    """One MLflow run. Open it with `open_run`; every call names the run, so no thread-local state matters."""
+
+    def __init__(self, mlflow: Any, uri: str, run_id: str) -> None:
+        self._mlflow, self._uri, self.run_id = mlflow, uri, run_id
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """All metrics of an iteration in one call. Raises StoreError."""
+        with store_errors(self._uri):
+            self._mlflow.log_metrics(dict(metrics), step=step, run_id=self.run_id)
+
+    def logged(self, key: str) -> set[int]:
+        """The steps at which a metric is on record."""
+        with store_errors(self._uri):
+            history = self._mlflow.MlflowClient().get_metric_history(self.run_id, key)
+        return {metric.step for metric in history}
+
+    def log_folder(self, folder: Path, name: str) -> None:
+        """A folder's or a file's content as artifacts under `name`. Raises StoreError."""
+        with store_errors(self._uri):
+            if folder.is_dir():
+                self._mlflow.log_artifacts(str(folder), name, run_id=self.run_id)
+            else:
+                self._mlflow.log_artifact(str(folder), name, run_id=self.run_id)
+
+    def log_model(self, folder: Path, name: str, metrics: Mapping[str, float]) -> None:
+        """A checkpoint as artifacts, and as a model that these metrics belong to. Logged once per run. Raises StoreError."""
+        self.log_folder(folder, "checkpoint")
+        with store_errors(self._uri):
+            client = self._mlflow.MlflowClient()
+            if "model_id" not in client.get_run(self.run_id).data.tags:
+                model = self._mlflow.create_external_model(name=name, source_run_id=self.run_id, model_type="policy")
+                client.set_tag(self.run_id, "model_id", model.model_id)
+            model_id = client.get_run(self.run_id).data.tags["model_id"]
+            self._mlflow.log_metrics(dict(metrics), model_id=model_id, run_id=self.run_id)
+
+
+def _experiment(mlflow: Any, name: str, root: Path) -> str:
+    """The experiment's id; made here, in the driver, because the first use migrates the store."""
+    found = mlflow.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    return str(mlflow.create_experiment(name, artifact_location=(root / "mlartifacts").as_uri()))
+
+
+def _known_run(mlflow: Any, path: Path, uri: str) -> str | None:
+    """The run id kept in `path`, if this store still has the run."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(kept, dict) or kept.get("uri") != uri:
+        return None
+    try:
+        run = mlflow.MlflowClient().get_run(kept["run_id"])
+    except mlflow.exceptions.MlflowException:
+        return None
+    return str(run.info.run_id) if run.info.lifecycle_stage == "active" else None
+
+
+def _log_inputs(mlflow: Any, project: Project, inputs: Mapping[str, Path]) -> None:
+    """Input files as datasets of the active run: the digest is the one in dvc.lock, else the file's own SHA-256."""
+    import pandas as pd
+
+    versions = versions_of(project)
+    for name, path in inputs.items():
+        relative = path.relative_to(project.root).as_posix()
+        whole = next((md5 for out, md5 in versions.items() if relative == out or relative.startswith(f"{out}/")), None)
+        digest = whole or digest_file(path)
+        mlflow.set_tag(f"dvc.{name}", digest)
+        frame = pd.DataFrame({"path": [relative], "digest": [digest]})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # two of its plug-ins claim local paths; either will do
+            dataset = mlflow.data.from_pandas(frame, source=str(path), name=name, digest=digest[:MAX_DIGEST])
+        mlflow.log_input(dataset, context=name)
+
+
+@contextmanager
+def open_run(
+    project: Project,
+    params: Params,
+    name: str,
+    state: Path,
+    inputs: Mapping[str, Path],
+    tags: Mapping[str, str] | None = None,
+) -> Iterator[Tracker]:
+    """Open or resume the MLflow run whose id is kept in the file `state`; it is closed as FAILED when the block raises.
+
+    Parameters, tags and input digests are logged when the run is new. Raises StoreError when the store cannot be used.
+    """
+    uri = absolute_uri(params.tracking.uri, project.root)
+    with store_errors(uri):
+        if uri.startswith(SQLITE):
+            _check_writable(Path(uri.removeprefix(SQLITE)))
+        mlflow = _mlflow()
+        mlflow.set_tracking_uri(uri)
+        experiment = _experiment(mlflow, params.tracking.experiment, project.root)
+        run_id = _known_run(mlflow, state, uri)
+        mlflow.start_run(run_id=run_id, experiment_id=experiment, run_name=None if run_id else name, log_system_metrics=False)
+        run_id, is_new = mlflow.active_run().info.run_id, run_id is None
+    status = "FAILED"
+    try:
+        with store_errors(uri):
+            if is_new:
+                mlflow.log_params(flatten(params.model_dump(mode="json")))
+                experiment_name = os.environ.get("DVC_EXP_NAME", "")
+                mlflow.set_tags({**(tags or {}), **({"dvc.experiment": experiment_name} if experiment_name else {})})
+                _log_inputs(mlflow, project, inputs)
+        atomic_write(state, (json.dumps({"uri": uri, "run_id": run_id}) + "\n").encode())
+        yield Tracker(mlflow, uri, run_id)
+        status = "FINISHED"
+    finally:
+        with store_errors(uri):
+            mlflow.end_run(status)
+
+
+def _check_writable(path: Path) -> None:
+    """Raise OSError unless the sqlite file, or a new one in its folder, can be written: MLflow itself retries for minutes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        with open(path, "r+b"):
+            return
+    probe = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    probe.touch()
+    probe.unlink()
+
+
+def log_report(project: Project, params: Params) -> None:
+    """Add the report to the evaluation's run, or to one of its own when there is none. Raises StoreError."""
+    state = project.runs / "evaluation.mlflow.json"
+    summary = project.evaluation / "summary.json"
+    with open_run(project, params, "evaluation", state, {"evaluation": summary}) as tracker:
+        tracker.log_folder(project.report, "report")

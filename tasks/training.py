@@ -1,0 +1,233 @@
+"""The stages of one training iteration, in their order: plan, sync, sample, validate, learn, evaluate, finish.
+
+Each stage takes the iteration, does its part once (its manifest says whether it is done) and leaves what the next stages
+need in memory. Whatever is killed is repeated from the last manifest with the same bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlcr_core.config import Mode, Params
+from rlcr_core.errors import ConfigError
+from rlcr_core.manifests import atomic_write, canonical_json
+from rlcr_core.metrics import iteration_metrics
+from rlcr_core.seeds import derive
+from rlcr_core.store import Tables
+from rlcr_core.types import Rollout
+from rlcr_core.weights import MODEL_FILE
+from tasks.evaluation import evaluation_stage
+from tasks.history import History
+from tasks.identity import Identity, identify, read_schedule
+from tasks.learner import Learner, keep_recent
+from tasks.paths import Project
+from tasks.plan import Plan, make_plan
+from tasks.progress import Reporter, describe
+from tasks.rejection import validate_stage
+from tasks.rollouts import sample_stage
+from tasks.task_sets import read_tasks
+from tasks.timings import Timings
+from tasks.tracking import Tracker, open_run
+from tasks.update import update_stage
+from tasks.validation import validator
+from tasks.weight_sync import sync_weights
+from tasks.workers import RolloutWorker, WorkerPool
+
+FINAL_WINDOW = 10  # iterations that the final metrics are averaged over
+
+
+class TrainingRun:
+    """What lives as long as a run: policy, workers, history, tracker. Plain object: an orchestrator must not look inside."""
+
+    def __init__(self, project: Project, params: Params, identity: Identity, pool: WorkerPool, tracker: Tracker) -> None:
+        self.project, self.params, self.identity, self.pool, self.tracker = project, params, identity, pool, tracker
+        self.folder = identity.folder(project)
+        self.tasks = read_tasks(project.tasks("train"))
+        self.validation_tasks = read_tasks(project.tasks("validation"))
+        self.limits = read_schedule(project.schedule, params.train.iterations)
+        self.learner = Learner(params, project.base)
+        self.history = History.read(self.folder)
+        self.history.resume(self.learner)
+        if self.history.metrics:
+            self.history.write()
+
+    @property
+    def done(self) -> int:
+        return len(self.history.metrics)
+
+    def remaining(self) -> Iterator[Iteration]:
+        """The iterations that are not finished, in order."""
+        while self.done < self.params.train.iterations:
+            yield Iteration(self, self.done)
+
+
+class Iteration:
+    """One iteration on its way through the stages."""
+
+    def __init__(self, run: TrainingRun, number: int) -> None:
+        self.run, self.number = run, number
+        self.folder = run.folder.iteration(number)
+        self.timings = Timings()
+        self.plan: Plan
+        self.tables: Tables
+        self.rollouts: list[Rollout]
+        self.trained: list[Rollout]
+        self.metrics: dict[str, float] = {}
+        self.checkpoint = ""
+
+
+def plan(it: Iteration) -> None:
+    """Fix tasks, seeds, limit and weights."""
+    run = it.run
+    with it.timings("plan"):
+        digest, seed, config = run.learner.published.digest, run.identity.seed, run.params.rollouts
+        it.plan = make_plan(
+            it.folder, run.identity.name, seed, it.number, run.tasks, run.limits[it.number], digest, config
+        )
+
+
+def sync(it: Iteration) -> None:
+    """The learner's weights on every worker."""
+    with it.timings("sync"):
+        sync_weights(it.run.learner, it.run.pool)
+
+
+def sample(it: Iteration) -> None:
+    """Run and store the iteration's rollouts."""
+    run = it.run
+    with it.timings("rollouts"):
+        specs = it.plan.specs(run.tasks)
+        it.tables, busy_s = sample_stage(it.folder, it.plan.digests, specs, run.pool, run.params)
+        it.timings.sampling_s += busy_s
+
+
+def validate(it: Iteration) -> None:
+    """Check the tables, set bad rollouts aside, keep the ledger."""
+    share = it.run.params.validation.max_excluded_share
+    with it.timings("validation"):
+        it.rollouts, it.trained = validate_stage(
+            it.folder, it.plan.digests, it.tables, validator(), it.number, it.plan.limit_s, share
+        )
+        it.metrics |= iteration_metrics(it.trained)
+        every = it.metrics if len(it.trained) == len(it.rollouts) else iteration_metrics(it.rollouts)
+        it.metrics |= {f"all/{key}": value for key, value in every.items() if key.split("/")[0] in ("reward", "stop")}
+        it.metrics["excluded/share"] = 1.0 - len(it.trained) / len(it.rollouts)
+
+
+def learn(it: Iteration) -> None:
+    """One update of the policy, and the checkpoint of the next version."""
+    run, version = it.run, it.number + 1
+    with it.timings("update"):
+        seed = derive("update", run.identity.name, it.number)
+        metrics, it.checkpoint, gradient_s = update_stage(
+            it.folder,
+            it.plan.digests,
+            it.trained,
+            run.learner,
+            run.params.update,
+            run.folder.checkpoint(version),
+            version,
+            seed,
+        )
+        it.metrics |= metrics
+        it.timings.gradient_s += gradient_s
+
+
+def evaluate(it: Iteration) -> None:
+    """Every `train.evaluate_every` iterations, and after the last: the new policy on the validation tasks."""
+    run, version = it.run, it.number + 1
+    if version % run.params.train.evaluate_every and version != run.params.train.iterations:
+        return
+    sync(it)
+    with it.timings("evaluation"):
+        inputs = {"weights": it.checkpoint}
+        metrics, busy_s = evaluation_stage(
+            it.folder, inputs, run.identity.seed, run.validation_tasks, run.pool, run.params
+        )
+        it.metrics |= metrics
+        it.timings.sampling_s += busy_s
+
+
+def finish(it: Iteration) -> None:
+    """Mark the iteration as done, bring the files up to date, remove old checkpoints."""
+    run = it.run
+    with it.timings("store"):
+        run.history.add(it.number, it.metrics, it.checkpoint)
+        keep_recent(run.folder, it.number + 1, run.params.train.checkpoint_every)
+    it.timings.write(it.folder / "timings.json")
+
+
+def track(it: Iteration, previous: Timings | None) -> None:
+    """One call to MLflow. The time that it takes is on record with the next iteration."""
+    with it.timings("tracking"):
+        before = previous.stages.get("tracking", 0.0) if previous else 0.0
+        metrics = it.run.history.metrics[it.number] | it.timings.metrics() | {"time/tracking_s": before}
+        it.run.tracker.log(metrics, it.number)
+
+
+def catch_up(run: TrainingRun) -> None:
+    """Log finished iterations that MLflow does not have: a run may be killed between the two."""
+    known = run.tracker.logged("reward/return_mean") if run.done else set()
+    for iteration, metrics in enumerate(run.history.metrics):
+        if iteration not in known:
+            run.tracker.log(metrics, iteration)
+
+
+def export(run: TrainingRun) -> Path:
+    """Copy the final checkpoint, its metrics and the curves to artifacts/, and to MLflow. Raises StoreError."""
+    target = run.project.trained(run.identity.mode, run.identity.seed)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(run.folder.checkpoint(run.done), target / "checkpoint")
+    final = run.history.final(FINAL_WINDOW)
+    atomic_write(target / "metrics.json", canonical_json(final, f"The metrics of {run.identity.name}"))
+    run.history.write_curves(target / "curves.csv")
+    run.tracker.log_model(target / "checkpoint", run.identity.name, final)
+    return target
+
+
+def check_supported(params: Params) -> None:
+    """Refuse a combination that would train on other probabilities than were sampled from. Raises ConfigError."""
+    if params.rollouts.top_p < 1.0:
+        raise ConfigError(
+            f"Training needs the probabilities of the whole vocabulary: rollouts.top_p is {params.rollouts.top_p:g}, expected 1; "
+            "set rollouts.top_p to 1."
+        )
+
+
+@contextmanager
+def open_training(
+    project: Project, params: Params, mode: Mode, seed: int, worker: type[RolloutWorker] = RolloutWorker
+) -> Iterator[TrainingRun]:
+    """Everything a run needs, opened before anything is sampled and closed whatever happens.
+
+    Raises ConfigError, TaskError, WeightError or StoreError when an input or a store cannot be used.
+    """
+    check_supported(params)
+    identity = identify(project, params, mode, seed)
+    folder = identity.folder(project)
+    inputs = {
+        "train": project.tasks("train"),
+        "validation": project.tasks("validation"),
+        "schedule": project.schedule,
+        "base": project.base / MODEL_FILE,
+    }
+    tags = {"mode": mode, "seed": str(seed), "digest": identity.digest, "folder": folder.name}
+    own = params.for_mode(mode)
+    with open_run(project, own, identity.name, folder.tracking, inputs, tags) as tracker:
+        example = read_tasks(project.tasks("train"))[0]
+        with WorkerPool(own, example, worker) as pool:
+            run = TrainingRun(project, own, identity, pool, tracker)
+            catch_up(run)
+            yield run
+
+
+def report(run: TrainingRun) -> Reporter:
+    """The progress of a run; it starts at what is already done."""
+    return Reporter(f"train {run.identity.name}", run.params.train.iterations, run.done)
+
+
+def words(it: Iteration) -> str:
+    return describe(it.run.history.metrics[it.number], it.plan.limit_s, it.timings.sampling_s)
