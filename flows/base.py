@@ -19,7 +19,9 @@ def make(options: argparse.Namespace) -> None:
     project, params = Project.here(), load_params(options.params)
     tasks = read_tasks(project.tasks("train"))
     with Reporter("base", params.base.steps) as bar:
-        words = make_base(project, params, tasks, lambda step, loss: bar.step(f"loss {loss:.3f} nats", step), options.retrain)
+        words = make_base(
+            project, params, tasks, lambda step, loss: bar.step(f"loss {loss:.3f} nats", step), options.retrain
+        )
     print(words)
     if options.keep:
         print(f"kept: {keep_base(project, params, tasks)}")

@@ -25,7 +25,7 @@ from tasks.paths import Project
 from tasks.progress import Reporter
 from tasks.table import print_table
 from tasks.task_sets import read_tasks
-from tasks.tracking import flatten, open_run
+from tasks.tracking import evaluation_run_file, flatten, open_run
 from tasks.workers import WorkerPool
 
 
@@ -49,11 +49,11 @@ def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
     guard_server()
     project, params = Project.here(), load_params(params_file)
     test = project.tasks("test")
-    state = project.runs / "evaluation.mlflow.json"
+    state = evaluation_run_file(project, params)
     wanted = [(o, seed) for seed in params.train.seeds for o in organisations(params.train.modes)]
     with (
-        open_run(project, params, "evaluation", state, {"test": test}) as tracker,
         WorkerPool(params, read_tasks(test)[0]) as pool,
+        open_run(project, params, "evaluation", state, {"test": test}) as tracker,
         Reporter("evaluate", len(wanted)) as bar,
     ):
         job = Job(project, params, pool)
@@ -61,7 +61,9 @@ def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
             run_organisation(job, organisation, organisation.name, seed)
             bar.step(f"{organisation.name} seed {seed}")
         summary = write_comparison(project.evaluation, job.results, params.evaluation)
-        tracker.log({f"evaluation/{key.replace('.', '/')}": value for key, value in flatten(headline(summary)).items()}, 0)
+        tracker.log(
+            {f"evaluation/{key.replace('.', '/')}": value for key, value in flatten(headline(summary)).items()}, 0
+        )
         for name in ("summary.json", "curves.csv"):
             tracker.log_folder(project.evaluation / name, "evaluation")
         announce_evaluation(summary)

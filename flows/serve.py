@@ -44,7 +44,9 @@ def serve(options: argparse.Namespace) -> None:
     try:
         schedule = Cron(options.cron, timezone=options.timezone)
     except ValueError as error:
-        raise ConfigError(f"--cron {options.cron!r} is no schedule ({error}); five fields are expected, such as '0 2 * * *'.") from None
+        raise ConfigError(
+            f"--cron {options.cron!r} is no schedule ({error}); five fields are expected, such as '0 2 * * *'."
+        ) from None
     pipeline.serve(name="rlcr", schedule=schedule, limit=1, parameters={"params_file": options.params})
 
 

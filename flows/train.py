@@ -36,7 +36,10 @@ track = stage(training.track, retries=2, retry_delay_seconds=2)
 def train(mode: Mode, seed: int, params_file: str = "params.yaml") -> str:
     """All iterations of one run; returns the folder of what DVC keeps."""
     guard_server()
-    with training.open_training(Project.here(), load_params(params_file), mode, seed) as run, training.report(run) as bar:
+    with (
+        training.open_training(Project.here(), load_params(params_file), mode, seed) as run,
+        training.report(run) as bar,
+    ):
         previous = None
         for it in run.remaining():
             plan(it)

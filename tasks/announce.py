@@ -11,7 +11,13 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 if TYPE_CHECKING:
     from tasks.training import TrainingRun
 
-SHOWN = ("reward/return_mean", "roster/hires", "talk/true_share", "work/received_key_mean", "evaluation/reward/return_mean")
+SHOWN = (
+    "reward/return_mean",
+    "roster/hires",
+    "talk/true_share",
+    "work/received_key_mean",
+    "evaluation/reward/return_mean",
+)
 
 
 def _key(name: str) -> str:
@@ -24,7 +30,9 @@ def announce_training(run: TrainingRun) -> None:
     metrics = run.history.metrics
     steps = sorted({round(i * (len(metrics) - 1) / 10) for i in range(11)})
     rows = [{"iteration": i, **{key: metrics[i].get(key) for key in SHOWN}} for i in steps]
-    create_table_artifact(key=_key(f"train-{run.identity.name}"), table=rows, description=f"Run folder {run.folder.name}")
+    create_table_artifact(
+        key=_key(f"train-{run.identity.name}"), table=rows, description=f"Run folder {run.folder.name}"
+    )
 
 
 def announce_evaluation(summary: Mapping[str, Any]) -> None:

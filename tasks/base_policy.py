@@ -71,7 +71,10 @@ def make_base(project: Project, params: Params, tasks: list[Task], report: Repor
                 if path.is_file() and path.name != RECORD:
                     shutil.copy2(path, temporary / path.name)
     else:
-        metrics, words = train_base(params, tasks, project.base, report), f"base policy trained in {params.base.steps} steps"
+        metrics, words = (
+            train_base(params, tasks, project.base, report),
+            f"base policy trained in {params.base.steps} steps",
+        )
     atomic_write(project.base_metrics, canonical_json(metrics, "The metrics of the base"))
     return words
 

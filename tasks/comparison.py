@@ -76,9 +76,16 @@ def _crossing(results: Results, seeds: Sequence[int], config: EvaluationConfig) 
     if not usable:
         return {"mean": None, "low": None, "high": None, "never_share": None}
     grid_s = _grid(config.limit_s, CROSSING_STEP_S)
-    a, b = (np.mean([curves_of(results[name, seed], grid_s) for seed in usable], axis=0) for name in ("collective", "solo"))
+    a, b = (
+        np.mean([curves_of(results[name, seed], grid_s) for seed in usable], axis=0) for name in ("collective", "solo")
+    )
     crossing = crossing_time(a, b, grid_s, **_options(config))
-    return {"mean": crossing.time_s, "low": crossing.low_s, "high": crossing.high_s, "never_share": 1.0 - crossing.share}
+    return {
+        "mean": crossing.time_s,
+        "low": crossing.low_s,
+        "high": crossing.high_s,
+        "never_share": 1.0 - crossing.share,
+    }
 
 
 def summarise(results: Results, config: EvaluationConfig) -> dict[str, Any]:

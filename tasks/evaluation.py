@@ -64,7 +64,9 @@ def policy_folder(project: Project, organisation: Organisation, seed: int) -> Pa
 def evaluation_specs(run: str, tasks: Sequence[Task], rollouts_per_task: int, limit_s: float) -> list[RolloutSpec]:
     """The same keys, and so the same seeds, for every organisation: differences are paired by task."""
     return [
-        RolloutSpec(RolloutKey(run, 0, g, r), task, limit_s) for g, task in enumerate(tasks) for r in range(rollouts_per_task)
+        RolloutSpec(RolloutKey(run, 0, g, r), task, limit_s)
+        for g, task in enumerate(tasks)
+        for r in range(rollouts_per_task)
     ]
 
 

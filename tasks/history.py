@@ -55,7 +55,9 @@ class History:
     def add(self, iteration: int, metrics: dict[str, float], checkpoint: str) -> None:
         """Mark an iteration as done, then bring metrics.jsonl up to date; may be repeated. Raises StoreError."""
         finite = {key: value for key, value in sorted(metrics.items()) if math.isfinite(value)}
-        write_manifest(self.run.iteration(iteration), Manifest(STAGE, {}, {}, {"metrics": finite, "checkpoint": checkpoint}))
+        write_manifest(
+            self.run.iteration(iteration), Manifest(STAGE, {}, {}, {"metrics": finite, "checkpoint": checkpoint})
+        )
         self.metrics[iteration:] = [finite]
         self.checkpoints[iteration:] = [checkpoint]
         self.write()
@@ -79,7 +81,9 @@ class History:
         last = self.metrics[-window:]
         found = {}
         for key in sorted({key for metrics in self.metrics for key in metrics}):
-            values = [metrics[key] for metrics in (self.metrics if key.startswith("evaluation/") else last) if key in metrics]
+            values = [
+                metrics[key] for metrics in (self.metrics if key.startswith("evaluation/") else last) if key in metrics
+            ]
             if values:
                 found[key] = values[-1] if key.startswith("evaluation/") else sum(values) / len(values)
         return found

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ from rlcr_core.manifests import digest_file
 from tasks.paths import Project, RunFolder
 
 MODEL_FILE = "model.safetensors"
+CODE = (  # what decides a run's bytes; dvc.yaml names the same files as dependencies of the train stage
+    "rlcr_core", "envs", "tasks/learner.py", "tasks/plan.py", "tasks/rejection.py", "tasks/rollouts.py", "tasks/training.py",
+    "tasks/trajectory_frames.py", "tasks/update.py", "tasks/validation.py", "tasks/workers.py",
+)  # fmt: skip
+SOURCES = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class Identity:
     mode: Mode
     seed: int
     params: dict[str, Any]
-    inputs: dict[str, str]  # input file -> SHA-256
+    inputs: dict[str, str]  # input file, or `code` -> SHA-256
 
     @property
     def name(self) -> str:
@@ -50,6 +56,16 @@ def relevant(params: Params, mode: Mode) -> dict[str, Any]:
     return chosen
 
 
+@cache
+def code_digest() -> str:
+    """One SHA-256 of the Python files that decide a run's bytes: changed code starts a new run instead of resuming an old one."""
+    paths = [
+        path for name in CODE for path in ([SOURCES / name] if name.endswith(".py") else (SOURCES / name).rglob("*.py"))
+    ]
+    lines = [f"{digest_file(path)}  {path.relative_to(SOURCES).as_posix()}\n" for path in sorted(paths)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 def identify(project: Project, params: Params, mode: Mode, seed: int) -> Identity:
     """The identity of a run in this project. Raises StoreError when an input file of an earlier stage is missing."""
     files = {
@@ -58,7 +74,8 @@ def identify(project: Project, params: Params, mode: Mode, seed: int) -> Identit
         "schedule": project.schedule,
         "base": project.base / MODEL_FILE,
     }
-    return Identity(mode, seed, relevant(params, mode), {name: digest_file(path) for name, path in files.items()})
+    inputs = {name: digest_file(path) for name, path in files.items()}
+    return Identity(mode, seed, relevant(params, mode), inputs | {"code": code_digest()})
 
 
 def read_schedule(path: Path, iterations: int) -> list[float]:
@@ -67,7 +84,9 @@ def read_schedule(path: Path, iterations: int) -> list[float]:
         with open(path, newline="", encoding="utf-8") as file:
             rows = [(int(row["iteration"]), float(row["limit_s"])) for row in csv.DictReader(file)]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"The schedule {path} cannot be read ({error!r}); run `dvc repro schedule` to make it again.") from error
+        raise DataError(
+            f"The schedule {path} cannot be read ({error!r}); run `dvc repro schedule` to make it again."
+        ) from error
     if [i for i, _ in rows] != list(range(iterations)):
         raise DataError(
             f"The schedule {path} has {len(rows)} rows, expected one for each of the iterations 0 to {iterations - 1}; "

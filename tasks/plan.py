@@ -65,7 +65,9 @@ def make_plan(
     config: RolloutsConfig,
 ) -> Plan:
     """Draw the iteration's tasks and write plan.json, or keep the valid one. Raises StoreError."""
-    plan = Plan(run, iteration, limit_s, weights, draw(tasks, config.tasks_per_iteration, seed, iteration), config.group_size)
+    plan = Plan(
+        run, iteration, limit_s, weights, draw(tasks, config.tasks_per_iteration, seed, iteration), config.group_size
+    )
     if read_manifest(folder, "plan", plan.digests) is None:
         keys = [[g, r] for g in range(len(plan.task_ids)) for r in range(plan.group_size)]
         data = {"limit_s": limit_s, "task_ids": list(plan.task_ids), "rollouts": keys}

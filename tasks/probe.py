@@ -47,7 +47,9 @@ def check_probe(got: list[list[float]], probe: Probe, where: str) -> None:
     """Raises WeightError naming `where`, the worst difference and its token, when the logprobs differ by more than 1e-4."""
     shape = [len(row) for row in got], [len(row) for row in probe.expected]
     if shape[0] != shape[1]:
-        raise WeightError(f"The probe of {where} gives rows of {shape[0]} logprobs, expected {shape[1]}; the engine is broken.")
+        raise WeightError(
+            f"The probe of {where} gives rows of {shape[0]} logprobs, expected {shape[1]}; the engine is broken."
+        )
     worst, place = 0.0, (0, 0)
     for r, (row, expected) in enumerate(zip(got, probe.expected, strict=True)):
         for t, (a, b) in enumerate(zip(row, expected, strict=True)):

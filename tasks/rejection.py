@@ -37,7 +37,8 @@ def _set_aside(folder: Path, tables: Tables, findings: Sequence[Finding], exclud
     files = write_rollouts(rejected, select(tables, set(excluded)))
     errors = dict(zip(keys_of(tables.rollouts), tables.rollouts["error"].to_pylist(), strict=True))
     reasons = [
-        {"group": g, "rollout": r, "reason": reason, "error": errors[g, r]} for (g, r), reason in sorted(excluded.items())
+        {"group": g, "rollout": r, "reason": reason, "error": errors[g, r]}
+        for (g, r), reason in sorted(excluded.items())
     ]
     text = json.dumps({"excluded": reasons, "findings": [asdict(f) for f in findings]}, indent=1) + "\n"
     atomic_write(rejected / "reasons.json", text.encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -16,6 +17,8 @@ LABELS = {
     "scrambled": "collective, keys scrambled",
     "mute": "collective, messages off",
 }
+
+LEAST_WIDTH = 120
 
 
 def _signed(entry: Mapping[str, Any]) -> str:
@@ -31,9 +34,13 @@ def _crossing(crossing: Mapping[str, Any]) -> str:
 
 def print_table(summary: Mapping[str, Any], console: Console | None = None) -> None:
     """Organisations with their mean return and interval, the paired difference of the trained collective to each."""
-    console = console or Console(highlight=False, width=None)
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = LEAST_WIDTH  # of files and logs, where nothing is cut
     level = f"{100 * summary['confidence']:g}%"
-    table = Table(title=f"Return on {summary['tasks']} test tasks by {summary['limit_s']:g} s, {level} intervals")
+    table = Table(
+        title=f"Return on {summary['tasks']} test tasks by {summary['limit_s']:g} s, {level} intervals", box=box.SIMPLE
+    )
     for name in ("organisation", "seed", "return", "collective minus this, paired", "hires", "true messages"):
         table.add_column(name, justify="left" if name == "organisation" else "right", no_wrap=True)
     paired = {(d["b"], d["seed"]): _signed(d) for d in summary["differences"] if d["a"] == "collective"}

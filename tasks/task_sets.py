@@ -35,7 +35,8 @@ def write_tasks(path: Path, tasks: Sequence[Task]) -> None:
     """Write a task file atomically; equal tasks give equal bytes. Raises StoreError."""
     lines = [
         json.dumps(
-            {"id": t.id, "environment": t.environment, "split": t.split, "seed": t.seed, "spec": dict(t.spec)}, sort_keys=True
+            {"id": t.id, "environment": t.environment, "split": t.split, "seed": t.seed, "spec": dict(t.spec)},
+            sort_keys=True,
         )
         for t in tasks
     ]

@@ -6,6 +6,7 @@ The store is opened before anything is trained: one that cannot be written stops
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -178,7 +179,9 @@ def open_run(
         mlflow.set_tracking_uri(uri)
         experiment = _experiment(mlflow, params.tracking.experiment, project.root)
         run_id = _known_run(mlflow, state, uri)
-        mlflow.start_run(run_id=run_id, experiment_id=experiment, run_name=None if run_id else name, log_system_metrics=False)
+        mlflow.start_run(
+            run_id=run_id, experiment_id=experiment, run_name=None if run_id else name, log_system_metrics=False
+        )
         run_id, is_new = mlflow.active_run().info.run_id, run_id is None
     status = "FAILED"
     try:
@@ -207,9 +210,16 @@ def _check_writable(path: Path) -> None:
     probe.unlink()
 
 
+def evaluation_run_file(project: Project, params: Params) -> Path:
+    """Where the id of the evaluation's MLflow run is kept: one for each configuration and set of policies."""
+    weights = sorted(project.artifacts.glob("train/*/checkpoint/*.safetensors"))
+    document = [params.digest(), *(digest_file(path) for path in weights)]
+    digest = hashlib.sha256(json.dumps(document).encode()).hexdigest()
+    return project.runs / f"evaluation-{digest[:8]}.json"
+
+
 def log_report(project: Project, params: Params) -> None:
-    """Add the report to the evaluation's run, or to one of its own when there is none. Raises StoreError."""
-    state = project.runs / "evaluation.mlflow.json"
-    summary = project.evaluation / "summary.json"
-    with open_run(project, params, "evaluation", state, {"evaluation": summary}) as tracker:
+    """Add the report to the MLflow run of the evaluation that it shows. Raises StoreError."""
+    inputs = {"test": project.tasks("test")}
+    with open_run(project, params, "evaluation", evaluation_run_file(project, params), inputs) as tracker:
         tracker.log_folder(project.report, "report")

@@ -37,12 +37,19 @@ from tasks.weight_sync import sync_weights
 from tasks.workers import RolloutWorker, WorkerPool
 
 FINAL_WINDOW = 10  # iterations that the final metrics are averaged over
+FINAL = (  # what DVC compares; curves.csv has every metric
+    "reward/return_mean", "roster/hires", "talk/true_share", "talk/intensity_tps", "work/received_key_mean",
+    "work/useful_tokens_per_s", "time/limit_s", "optim/entropy", "excluded/share", "evaluation/reward/return_mean",
+    "evaluation/roster/hires", "evaluation/talk/true_share",
+)  # fmt: skip
 
 
 class TrainingRun:
     """What lives as long as a run: policy, workers, history, tracker. Plain object: an orchestrator must not look inside."""
 
-    def __init__(self, project: Project, params: Params, identity: Identity, pool: WorkerPool, tracker: Tracker) -> None:
+    def __init__(
+        self, project: Project, params: Params, identity: Identity, pool: WorkerPool, tracker: Tracker
+    ) -> None:
         self.project, self.params, self.identity, self.pool, self.tracker = project, params, identity, pool, tracker
         self.folder = identity.folder(project)
         self.tasks = read_tasks(project.tasks("train"))
@@ -181,7 +188,7 @@ def export(run: TrainingRun) -> Path:
     target = run.project.trained(run.identity.mode, run.identity.seed)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(run.folder.checkpoint(run.done), target / "checkpoint")
-    final = run.history.final(FINAL_WINDOW)
+    final = {key: value for key, value in run.history.final(FINAL_WINDOW).items() if key in FINAL}
     atomic_write(target / "metrics.json", canonical_json(final, f"The metrics of {run.identity.name}"))
     run.history.write_curves(target / "curves.csv")
     run.tracker.log_model(target / "checkpoint", run.identity.name, final)
@@ -216,12 +223,14 @@ def open_training(
     }
     tags = {"mode": mode, "seed": str(seed), "digest": identity.digest, "folder": folder.name}
     own = params.for_mode(mode)
-    with open_run(project, own, identity.name, folder.tracking, inputs, tags) as tracker:
-        example = read_tasks(project.tasks("train"))[0]
-        with WorkerPool(own, example, worker) as pool:
-            run = TrainingRun(project, own, identity, pool, tracker)
-            catch_up(run)
-            yield run
+    example = read_tasks(project.tasks("train"))[0]
+    with (  # the workers start while MLflow is being imported
+        WorkerPool(own, example, worker) as pool,
+        open_run(project, own, identity.name, folder.tracking, inputs, tags) as tracker,
+    ):
+        run = TrainingRun(project, own, identity, pool, tracker)
+        catch_up(run)
+        yield run
 
 
 def report(run: TrainingRun) -> Reporter:

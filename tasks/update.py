@@ -22,7 +22,11 @@ def advantages_of(rollouts: Sequence[Rollout], config: UpdateConfig) -> list[flo
         groups.setdefault(rollout.key.group, []).append(index)
     raw = [group_advantages([rollouts[i].return_ for i in members]) for members in groups.values()]
     scaled = scale_advantages(raw, config.scale, config.scale_floor)
-    by_index = {i: float(a) for members, values in zip(groups.values(), scaled, strict=True) for i, a in zip(members, values, strict=True)}
+    by_index = {
+        i: float(a)
+        for members, values in zip(groups.values(), scaled, strict=True)
+        for i, a in zip(members, values, strict=True)
+    }
     return [by_index[i] for i in range(len(rollouts))]
 
 

@@ -44,7 +44,9 @@ def _turn_rules(gxe: Any) -> dict[str, Any]:
     between = gxe.ExpectColumnValuesToBeBetween
     return {
         "a turn has at least one sampled token": between(column="n_tokens", min_value=1),
-        "every sampled token has one logprob": gxe.ExpectColumnPairValuesToBeEqual(column_A="n_tokens", column_B="n_logprobs"),
+        "every sampled token has one logprob": gxe.ExpectColumnPairValuesToBeEqual(
+            column_A="n_tokens", column_B="n_logprobs"
+        ),
         "logprobs are finite and at most 0": between(column="n_bad_logprobs", max_value=0),
         "a turn ends at or after its start": between(column="duration_s", min_value=0),
         "a turn starts before the limit": between(column="left_at_start_s", min_value=0, strict_min=True),
@@ -66,7 +68,9 @@ def _rollout_rules(gxe: Any) -> dict[str, Any]:
     low, high = RETURN_BOUNDS
     return {
         "a rollout occurs once": gxe.ExpectCompoundColumnsToBeUnique(column_list=["group", "rollout"]),
-        "the return is within its bounds": between(column="return", min_value=low - ROUNDING, max_value=high + ROUNDING),
+        "the return is within its bounds": between(
+            column="return", min_value=low - ROUNDING, max_value=high + ROUNDING
+        ),
         "the return is the sum of the rewards by the limit": between(column="return_gap", max_value=ROUNDING),
         "the limit is the plan's": between(column="limit_gap_s", max_value=0),
         "a rollout ends by its limit": between(column="overtime_s", max_value=0),
@@ -81,17 +85,19 @@ class Validator:
     """The two suites in one ephemeral context; made once, used in every iteration."""
 
     def __init__(self) -> None:
-        logging.getLogger("great_expectations").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about its own dependencies, while it imports
             import great_expectations as gx
             import great_expectations.expectations as gxe
+        for name in ("great_expectations", "great_expectations.data_context.types.base"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         self._suite = gx.ExpectationSuite
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False, "metric_calculations": False}
         source = context.data_sources.add_pandas("trajectories")
         self._batches = {
-            name: source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all") for name in ("turns", "rollouts")
+            name: source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("all")
+            for name in ("turns", "rollouts")
         }
         self._rules = {"turns": _turn_rules(gxe), "rollouts": _rollout_rules(gxe)}
         self._suites = {name: self._make_suite(context, name, rules) for name, rules in self._rules.items()}
@@ -103,12 +109,16 @@ class Validator:
         """Every broken rule of these rollouts, by place. Raises DataError when an expectation itself cannot be computed."""
         frames = frames_of(tables, version, limit_s)
         findings = [
-            self._finding(tables.rollouts, rule, row, got, None) for rule, row, got in self._broken("rollouts", frames.rollouts)
+            self._finding(tables.rollouts, rule, row, got, None)
+            for rule, row, got in self._broken("rollouts", frames.rollouts)
         ]
         findings += [
-            self._finding(tables.turns, rule, row, got, "agent") for rule, row, got in self._broken("turns", frames.turns)
+            self._finding(tables.turns, rule, row, got, "agent")
+            for rule, row, got in self._broken("turns", frames.turns)
         ]
-        return sorted(findings, key=lambda f: (f.group, f.rollout, f.agent is not None, f.agent or 0, f.turn or 0, f.rule))
+        return sorted(
+            findings, key=lambda f: (f.group, f.rollout, f.agent is not None, f.agent or 0, f.turn or 0, f.rule)
+        )
 
     def _broken(self, name: str, frame: pd.DataFrame) -> list[tuple[str, int, str]]:
         if frame.empty:
@@ -125,7 +135,9 @@ class Validator:
                 continue
             rows = result.result.get("unexpected_index_list")
             if not rows:
-                raise DataError(f"The rule '{rule}' could not be checked on the {name}: {result.exception_info}; this is a defect.")
+                raise DataError(
+                    f"The rule '{rule}' could not be checked on the {name}: {result.exception_info}; this is a defect."
+                )
             broken += [(rule, int(row["row"]), _shown(row)) for row in rows]
         return broken
 

@@ -193,7 +193,9 @@ class WorkerPool:
             try:
                 tables, seconds = ray.get(ref)
             except Exception as error:  # a died actor, or a fault that run_rollouts could not pin on one rollout
-                self._lose(batch, shares[refs[ref]], f"the rollout worker failed: {type(error).__name__}: {_first_line(error)}")
+                self._lose(
+                    batch, shares[refs[ref]], f"the rollout worker failed: {type(error).__name__}: {_first_line(error)}"
+                )
                 broken.append(refs[ref])
                 continue
             batch.tables.append(tables)

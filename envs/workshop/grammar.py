@@ -4,6 +4,7 @@ Verbs have the fixed frequencies below; those that the observation makes impossi
 Arguments are copied uniformly from what the observation shows: modules and packages from the board (a package weighs as
 many slots as it fills), facts from notes and messages, names from the team. The key written for a package of which a
 fact is visible is `nokey` (30 %), one written beside that package (60 %), or any of the 16 (10 %); otherwise `nokey`.
+Who sees no fact has nothing to copy into a message and sends none.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def next_word(observation_words: Sequence[str], prefix: Sequence[str]) -> Distri
     elif slot in (("work", 1), ("study", 1)):
         words = _uniform(x for x, _ in shown.board)
     elif slot in (("post", 1), ("tell", 2)):
-        words = _uniform(list({x: None for x, _ in shown.facts}) or [x for x, _ in shown.board])
+        words = _uniform(list({x: None for x, _ in shown.facts}))
     else:
         words = _key(shown, prefix[-1])
     if not words:
@@ -135,7 +136,7 @@ def _verbs(shown: Shown) -> Distribution:
     possible = {"hire", "wait"}
     if shown.board:
         possible |= {"work", "study"}
-    if shown.board or shown.facts:
+    if shown.facts:
         possible |= {"post", "tell"} if shown.team else {"post"}
     if shown.team:
         possible.add("fire")

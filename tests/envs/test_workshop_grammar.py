@@ -46,7 +46,7 @@ def test_verbs_have_the_declared_frequencies():
     ("shown", "left_out"),
     [({}, {"work", "study", "post", "tell", "fire"}),
      ({"team": ["a010"]}, {"work", "study", "post", "tell"}),
-     ({"board": ["p07 i01"]}, {"tell", "fire"}),
+     ({"board": ["p07 i01"]}, {"post", "tell", "fire"}),
      ({"msgs": ["p07 k03"]}, {"work", "study", "tell", "fire"}),
      ({"msgs": ["p07 k03"], "team": ["a010"]}, {"work", "study"})],
 )  # fmt: skip
@@ -89,7 +89,8 @@ def test_messages_state_visible_facts_to_shown_names():
     assert grammar.next_word(FULL, ["tell", "a010"]) == grammar.next_word(FULL, ["post"])
     assert grammar.next_word(FULL, ["tell", "a010", "p21"]) == grammar.next_word(FULL, ["post", "p21"])
     unknowing = observation(board=["p07 i01", "p07 i02", "p30 i00"])
-    assert grammar.next_word(unknowing, ["post"]) == pytest.approx({"p07": 2 / 3, "p30": 1 / 3})
+    with pytest.raises(DataError, match="never writes 'post'"):
+        grammar.next_word(unknowing, ["post"])
 
 
 @pytest.mark.parametrize("text", ["hire", "wait", "study p00", "fire a010", "post p07 k03", "p07"])

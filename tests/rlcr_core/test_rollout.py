@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from rlcr_core.errors import EngineFault
 from rlcr_core.players import PlayerEngine
 from rlcr_core.rollout import RolloutSpec, Simulation, run_rollouts
-from rlcr_core.types import Rollout, RolloutKey, Sample, SampleRequest, StopReason, Task, TurnKind
+from rlcr_core.types import Call, CallResult, Rollout, RolloutKey, Sample, SampleRequest, StopReason, Task, TurnKind
 from tests.rlcr_core.toy import TASK, TOKENIZER, Toy, play, toy_params
 
 VERBS = ["dig 1 .", "dig 3 .", "post key red .", "dm ann key blue .", "dm chief key 7 .", "wait .", "hire .", "fire ann .",
@@ -163,3 +165,29 @@ def test_one_tenth_of_a_second_steps_do_not_drift() -> None:
     # 40 waits of 1 + 2 + 1 = 4 s: the starts are exact multiples
     rollout, _ = play({}, 160.0)
     assert np.array_equal([t.start_s for t in rollout.turns()], 4.0 * np.arange(40))
+
+
+def test_an_environment_s_calls_are_serialised_and_in_order_of_time() -> None:
+    """One thread, never re-entered, times never fall, every finish after its begin; also with ten busy agents."""
+    log: list[tuple[int, float, str]] = []
+
+    class Watched(Toy):
+        def begin(self, agent: int, call: Call, time_s: float) -> float:
+            log.append((threading.get_ident(), time_s, f"begin {agent}"))
+            return super().begin(agent, call, time_s)
+
+        def finish(self, agent: int, call: Call, time_s: float) -> CallResult:
+            log.append((threading.get_ident(), time_s, f"finish {agent}"))
+            return super().finish(agent, call, time_s)
+
+    def speak(observation: str, key: tuple[int, int], seed: int) -> str:
+        return "hire ." if key[1] == 0 and seed % 2 else f"dig {1 + seed % 5} ."
+
+    spec = RolloutSpec(RolloutKey("serial", 0, 0, 0), TASK, 60.0)
+    (rollout,) = run_rollouts([spec], Watched, PlayerEngine(speak, TOKENIZER), TOKENIZER, toy_params())
+    assert len(rollout.agents) >= 6 and len(log) > 40
+    assert len({thread for thread, _, _ in log}) == 1
+    assert [time_s for _, time_s, _ in log] == sorted(time_s for _, time_s, _ in log)
+    for agent in range(len(rollout.agents)):
+        own = [what.split()[0] for _, _, what in log if what.endswith(f" {agent}")]
+        assert own[::2] == ["begin"] * len(own[::2]) and own[1::2] == ["finish"] * len(own[1::2])
