@@ -7,9 +7,9 @@ that fails fails the flow. Only the two that do nothing but write are retried.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ParamSpec, cast
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -21,15 +21,19 @@ from tasks.announce import announce_training
 from tasks.lifeline import guard_server
 from tasks.paths import Project
 
-stage = partial(task, cache_policy=NO_CACHE, persist_result=False, log_prints=False)
-plan = stage(training.plan)
-sync = stage(training.sync)
-sample = stage(training.sample)
-validate = stage(training.validate)
-learn = stage(training.learn)
-evaluate = stage(training.evaluate)
-finish = stage(training.finish, retries=2, retry_delay_seconds=2)
-track = stage(training.track, retries=2, retry_delay_seconds=2)
+P = ParamSpec("P")
+
+
+def stage(function: Callable[P, None], retries: int = 0) -> Callable[P, None]:
+    """A stage as a Prefect task: never cached or stored by Prefect, because its own manifest says whether it is done."""
+    wait_s = 2 if retries else 0
+    made = task(cache_policy=NO_CACHE, persist_result=False, retries=retries, retry_delay_seconds=wait_s)(function)
+    return cast(Callable[P, None], made)
+
+
+plan, sync, sample = stage(training.plan), stage(training.sync), stage(training.sample)
+validate, learn, evaluate = stage(training.validate), stage(training.learn), stage(training.evaluate)
+finish, track = stage(training.finish, retries=2), stage(training.track, retries=2)
 
 
 @flow(name="train", flow_run_name="train-{mode}-{seed}", persist_result=False)
@@ -50,6 +54,7 @@ def train(mode: Mode, seed: int, params_file: str = "params.yaml") -> str:
             evaluate(it)
             finish(it)
             track(it, previous)
+            training.close(it)
             previous = it.timings
             bar.step(training.words(it))
         target = training.export(run)

@@ -140,6 +140,7 @@ class RolloutsConfig(Model):
 
 class UpdateConfig(Model):
     lr: Positive
+    lr_end: Positive
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]]
     weight_decay: NonNegative
     clip: Annotated[float, Field(gt=0, lt=1)]

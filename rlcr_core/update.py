@@ -135,14 +135,18 @@ class Updater:
             list(self.parameters.values()), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
         )
 
-    def step(self, contexts: Sequence[Context], seed: int) -> dict[str, float]:
+    def step(self, contexts: Sequence[Context], seed: int, progress: float = 0.0) -> dict[str, float]:
         """Train on the contexts of one iteration; `seed` draws the subsample and the minibatches. Returns `optim/…`.
+
+        `progress`, 0 at the first iteration and 1 at the last, moves the learning rate linearly from lr to lr_end.
 
         `optim/turns_trained` and `optim/tokens_trained` count contexts and action tokens that took part in a step, once
         each; the means are over tokens and epochs. Raises DataError for input that is not finite, WeightError when the
         network's logprobs or the gradient are not finite: that optimiser step is then not taken.
         """
         check_contexts(contexts)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.lr + progress * (self.config.lr_end - self.config.lr)
         # Dropout would make the ratio differ from 1 before the first step.
         self.model.train(False)
         rng = np.random.default_rng(seed)

@@ -80,8 +80,9 @@ def evaluate(specs: Sequence[RolloutSpec], pool: WorkerPool, params: Params) -> 
     failed = [rollout for rollout in rollouts if rollout.stop_reason is StopReason.FAILED]
     if failed:
         raise GateError(
-            f"{len(failed)} of {len(rollouts)} evaluation rollouts failed, the first: task {failed[0].task_id}: {failed[0].error}. "
-            "Expected none. Find the cause (rollouts.worker_timeout_s may be too short) and run the same command again."
+            f"{len(failed)} of {len(rollouts)} evaluation rollouts failed, the first: task {failed[0].task_id}: "
+            f"{failed[0].error}. Expected none. Find the cause (rollouts.worker_timeout_s may be too short) and run "
+            "the same command again."
         )
     return collected.tables, rollouts, collected.busy_s
 

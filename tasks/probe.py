@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TOLERANCE = 1e-4  # nats: float32 through two different code paths agrees to about 1e-5
-ROWS, LENGTH = 2, 16
+ROWS, LENGTH = 1, 12  # an engine reads them token by token, at every sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def probe_ids(vocab_size: int) -> list[list[int]]:
 @torch.no_grad()
 def make_probe(model: PreTrainedModel, vocab_size: int) -> Probe:
     """What the trainer says: one plain forward pass without cache or engine."""
-    model.eval()
+    model.train(False)
     ids = probe_ids(vocab_size)
     tokens_BT = torch.tensor(ids, device=model.device)
     logprobs_BTV = model(input_ids=tokens_BT).logits[:, :-1].float().log_softmax(-1)

@@ -54,8 +54,8 @@ def _gate(folder: Path, dispatched: int, findings: Sequence[Finding], excluded: 
     named = "; ".join(str(finding) for finding in findings[:3])
     raise GateError(
         f"{len(excluded)} of {dispatched} rollouts were excluded ({counts}), a share of {share:.3f}, allowed is {most:g} "
-        f"(validation.max_excluded_share). {named + '. ' if named else ''}They are kept in {folder / 'rejected'} with the reasons. "
-        f"Find the cause, then delete {folder} and run the same command again: the iteration is sampled anew."
+        f"(validation.max_excluded_share). {named + '. ' if named else ''}They are kept in {folder / 'rejected'} with the "
+        f"reasons. Find the cause, then delete {folder} and run the same command again: the iteration is sampled anew."
     )
 
 

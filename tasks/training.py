@@ -138,6 +138,7 @@ def learn(it: Iteration) -> None:
             run.folder.checkpoint(version),
             version,
             seed,
+            it.number / max(1, run.params.train.iterations - 1),
         )
         it.metrics |= metrics
         it.timings.gradient_s += gradient_s
@@ -164,15 +165,18 @@ def finish(it: Iteration) -> None:
     with it.timings("store"):
         run.history.add(it.number, it.metrics, it.checkpoint)
         keep_recent(run.folder, it.number + 1, run.params.train.checkpoint_every)
+
+
+def close(it: Iteration) -> None:
+    """Write where the iteration's seconds went; nothing depends on it."""
     it.timings.write(it.folder / "timings.json")
 
 
 def track(it: Iteration, previous: Timings | None) -> None:
-    """One call to MLflow. The time that it takes is on record with the next iteration."""
+    """One call to MLflow. Its own seconds are known afterwards: what is on record is the previous iteration's."""
     with it.timings("tracking"):
-        before = previous.stages.get("tracking", 0.0) if previous else 0.0
-        metrics = it.run.history.metrics[it.number] | it.timings.metrics() | {"time/tracking_s": before}
-        it.run.tracker.log(metrics, it.number)
+        last_s = previous.stages.get("tracking", 0.0) if previous else 0.0
+        it.run.tracker.log(it.run.history.metrics[it.number] | it.timings.metrics(last_s), it.number)
 
 
 def catch_up(run: TrainingRun) -> None:

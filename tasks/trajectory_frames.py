@@ -106,6 +106,7 @@ def _rollout_frame(tables: Tables, limit_s: float) -> pd.DataFrame:
     time, value = _array(events, "time_s")[known], _array(events, "value")[known]
     is_reward = _array(events, "type")[known] == EventType.REWARD.value
     finite = np.isfinite(time) & np.isfinite(value)
+    _, which, counts = np.unique(codes, return_inverse=True, return_counts=True)
     limits, returns = _array(rollouts, "limit_s"), _array(rollouts, "return")
     counted = is_reward & finite & (time <= limits[owner])
     earned = np.bincount(owner[counted], weights=value[counted], minlength=len(codes))
@@ -114,6 +115,7 @@ def _rollout_frame(tables: Tables, limit_s: float) -> pd.DataFrame:
             "row": np.arange(len(codes)),
             "group": _array(rollouts, "group"),
             "rollout": _array(rollouts, "rollout"),
+            "n_occurrences": counts[which],
             "return": _worst(returns, np.inf),
             "return_gap": np.abs(_worst(returns - earned, np.inf)),
             "limit_gap_s": np.abs(_worst(limits - limit_s, np.inf)),

@@ -49,9 +49,11 @@ def update_stage(
     checkpoint: Path,
     version: int,
     seed: int,
+    progress: float = 0.0,
 ) -> tuple[dict[str, float], str, float]:
     """Train the learner into `version` and save it in `checkpoint`, or load what a finished update saved.
 
+    `progress` is the iteration's place in the run, 0 to 1 (the learning rate follows it).
     Returns the metrics `optim/…`, the checkpoint's digest and the seconds that gradients took (0 when loaded). Raises
     WeightError for a gradient or weights that are not finite, DataError for data that is not, StoreError.
     """
@@ -61,7 +63,7 @@ def update_stage(
         learner.load(checkpoint, digest, version)
         return dict(manifest.data["metrics"]), digest, 0.0
     started = time.monotonic()
-    metrics = learner.updater.step(training_contexts(rollouts, config), seed)
+    metrics = learner.updater.step(training_contexts(rollouts, config), seed, progress)
     gradient_s = time.monotonic() - started
     digest = learner.save(checkpoint, version)
     index = checkpoint / CHECKPOINT_FILE

@@ -86,7 +86,8 @@ class RolloutWorker:
         rollouts = run_rollouts(
             specs, envs.make, self._engine, self._tokenizer, params, lambda: time.monotonic() - started > limit_s
         )
-        return to_tables(rollouts), time.monotonic() - started
+        busy_s = time.monotonic() - started
+        return to_tables(rollouts), busy_s
 
 
 @dataclass(slots=True)
@@ -129,7 +130,8 @@ class WorkerPool:
         self.published: Published | None = None
         self._probe: Probe | None = None
         self._example = example
-        cpus = float(ray.cluster_resources().get("CPU", 1.0))
+        resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        cpus = resources.get("CPU", 1.0)
         share = min(1.0, cpus / (params.rollouts.workers + 1))
         self._actor_class = ray.remote(worker).options(
             num_cpus=share,
@@ -160,11 +162,12 @@ class WorkerPool:
         self.published, self._probe = published, probe
 
     def _confirm(self, refs: list[Any], published: Published) -> None:
-        ready, missing = ray.wait(refs, num_returns=len(refs), timeout=START_TIMEOUT_S + self.params.rollouts.grace_s)
+        wait_s = START_TIMEOUT_S + self.params.rollouts.grace_s
+        ready, missing = ray.wait(refs, num_returns=len(refs), timeout=wait_s)
         if missing:
             raise WeightError(
-                f"{len(missing)} of {len(refs)} rollout workers did not load version {published.version} within "
-                f"{START_TIMEOUT_S + self.params.rollouts.grace_s:g} s; look at the load of the machine, or lower rollouts.workers."
+                f"{len(missing)} of {len(refs)} rollout workers did not load version {published.version} within {wait_s:g} s; "
+                "look at the load of the machine, or lower rollouts.workers."
             )
         for ref in ready:
             version = _get(ref, f"loading version {published.version}")

@@ -15,7 +15,7 @@ from rlcr_core.policy import action_logprobs
 from rlcr_core.update import Updater, subsample
 
 CONFIG = load_params().update.model_copy(
-    update={"entropy": 0.0, "minibatches": 1, "micro_batch_tokens": 64, "device": "cpu", "lr": 0.01, "max_turns": 0}
+    update={"entropy": 0.0, "minibatches": 1, "micro_batch_tokens": 64, "device": "cpu", "lr": 0.01, "lr_end": 0.01, "max_turns": 0}
 )
 
 
@@ -243,3 +243,14 @@ def test_impossible_settings_are_refused():
     for device in ("abacus", "cuda:99"):
         with pytest.raises(ConfigError, match=rf"update\.device '{device}' is not usable"):
             Updater(make_model(), make_config(device=device))
+
+
+def test_the_learning_rate_moves_linearly_to_its_end():
+    """lr .01, lr_end .002: at the start .01, at a quarter .01 - .25 * .008 = .008, at the end .002."""
+    model = make_model()
+    updater = Updater(model, make_config(lr_end=0.002))
+    rates = []
+    for progress in (0.0, 0.25, 1.0):
+        updater.step(make_contexts(model, [1.0]), 0, progress)
+        rates.append(updater.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.01, 0.008, 0.002])
