@@ -4,7 +4,7 @@
 # TORCH_ARGS are pip's arguments for torch alone, for example the index of CPU wheels that pytorch.org names
 # (TORCH_ARGS="--index-url ..."): it saves about 4 GB.
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 TORCH_ARGS ?=
 PIP_ARGS ?=
@@ -41,7 +41,8 @@ demo: setup
 	@git rev-parse --is-inside-work-tree >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	$(BIN)/dvc repro
 	@echo
-	@echo "Table   artifacts/evaluation/summary.json (python -m flows.evaluate --show prints it)"
+	@$(BIN)/python -m flows.table
+	@echo "Table   artifacts/evaluation/summary.json (python -m flows.table prints it)"
 	@echo "Report  $(CURDIR)/artifacts/report/index.html"
 	@echo "MLflow  $(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlflow.db"
 

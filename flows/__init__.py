@@ -5,6 +5,7 @@
     base       the base policy and its gate: artifacts/base/
     train      one training run (Prefect flow): artifacts/train/<mode>-<seed>/
     evaluate   organisations on the test tasks (Prefect flow): artifacts/evaluation/
+    table      prints the last evaluation again
     report     one HTML file and its pictures: artifacts/report/
     serve      train and evaluate on a schedule, against a running Prefect server
 

@@ -1,14 +1,12 @@
-"""Compare organisations on the test tasks: `python -m flows.evaluate`; `--show` prints the table of the last one.
+"""Compare organisations on the test tasks: `python -m flows.evaluate`; `python -m flows.table` prints the last table again.
 
 Every organisation gets the same tasks and seeds. Results: artifacts/evaluation/.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from prefect import flow, task
@@ -70,20 +68,8 @@ def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
     return summary
 
 
-def show(options: argparse.Namespace) -> None:
-    """Evaluate, or read the last evaluation, and print its table."""
-    summary: Mapping[str, Any]
-    if options.show:
-        summary = json.loads((Project.here().evaluation / "summary.json").read_text(encoding="utf-8"))
-    else:
-        summary = evaluate(options.params)
-    print_table(summary)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = cli.parser(__doc__)
-    arguments.add_argument("--show", action="store_true", help="print the last evaluation's table")
-    return cli.run(show, arguments, argv)
+    return cli.run(lambda options: print_table(evaluate(options.params)), cli.parser(__doc__), argv)
 
 
 if __name__ == "__main__":

@@ -147,6 +147,7 @@ class UpdateConfig(Model):
     epochs: Count
     minibatches: Count
     micro_batch_tokens: Count
+    threads: Count
     max_turns: Annotated[int, Field(ge=0)]
     scale: Literal["none", "batch", "group"]
     scale_floor: Positive

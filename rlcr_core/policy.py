@@ -7,6 +7,7 @@ step that in-context retrieval needs, then full attention. Any causal decoder of
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import shutil
 import tempfile
@@ -32,7 +33,7 @@ getLogger("transformers.integrations.hub_kernels").setLevel(ERROR)  # no optiona
 def build_policy(config: PolicyConfig, vocab_size: int, seed: int) -> PreTrainedModel:
     """A freshly initialised small policy in float32; the same seed gives the same bytes."""
     hidden, inner = config.hidden_size, config.intermediate_size
-    serving: dict[str, Any] = {"conv_dim": hidden, "block_dim": hidden, "block_ff_dim": inner}  # read by vLLM
+    serving: dict[str, Any] = {"conv_dim": hidden, "block_dim": hidden}  # read by vLLM
     model_config = Lfm2Config(
         vocab_size=vocab_size, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=len(config.layers),
         num_attention_heads=config.heads, num_key_value_heads=config.heads, layer_types=list(config.layers),
@@ -72,6 +73,7 @@ def save_policy(model: PreTrainedModel, tokenizer: WordTokenizer, directory: str
     try:
         os.chmod(temporary, 0o755)
         model.save_pretrained(temporary, save_original_format=False)
+        _complete_for_vllm(temporary / "config.json")
         tokenizer.save(temporary)
         if target.exists():
             shutil.rmtree(target)
@@ -80,6 +82,14 @@ def save_policy(model: PreTrainedModel, tokenizer: WordTokenizer, directory: str
         raise StoreError(f"cannot write the policy to {target}: {error}; free some disk space and start again.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _complete_for_vllm(path: Path) -> None:
+    """Add LFM2's `block_ff_dim`, which transformers reads and does not write, and without which vLLM does not start."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config["model_type"] == "lfm2":
+        config["block_ff_dim"] = config["intermediate_size"]
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def has_recurrent_layers(model: PreTrainedModel) -> bool:

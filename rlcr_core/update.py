@@ -3,12 +3,14 @@
 A call draws at most `max_turns` contexts (in a bounded window a context is a turn), passes `epochs` times over them in
 `minibatches` steps of AdamW, each the sum of its micro-batches, so that memory sets only the speed. A minibatch from
 which nothing can be learnt (all advantages exactly zero, no KL, no entropy bonus) takes no step: momentum alone would
-move the weights. Weights and optimiser state are float32; `dtype: bfloat16` autocasts the forward pass only.
+move the weights. On a CPU `threads` micro-batches are worked on at once, one thread each: small products gain little from
+threads of their own, and threads that wait for each other stall when anything else runs. Weights and optimiser state are float32; `dtype: bfloat16` autocasts the forward pass only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,6 +28,10 @@ from rlcr_core.policy import action_logprobs, has_recurrent_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+# Loss, statistics, and the gradient of each parameter (none when nothing can be learnt).
+MicroResult = tuple[float, dict[str, Tensor], tuple[Tensor | None, ...]]
 
 
 @dataclass(slots=True)
@@ -131,6 +137,8 @@ class Updater:
                 torch.nn.Module.to(network, device=self.device, dtype=torch.float32)
         self.one_per_row = has_recurrent_layers(model)
         self.parameters = dict(model.named_parameters())
+        parallel = config.threads > 1 and self.device.type == "cpu"
+        self._pool = ThreadPoolExecutor(config.threads, initializer=torch.set_num_threads, initargs=(1,)) if parallel else None
         self.optimizer = torch.optim.AdamW(
             list(self.parameters.values()), lr=config.lr, betas=config.betas, weight_decay=config.weight_decay
         )
@@ -188,14 +196,12 @@ class Updater:
     def _train(self, minibatch: Minibatch, tally: Tally) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
-        with torch.set_grad_enabled(minibatch.learns):
-            parts = zip(minibatch.batches, minibatch.weights, minibatch.proximal, strict=True)
-            for batch, weight_N, proximal_N in parts:
-                loss, stats = self._loss(batch.to(self.device), weight_N, proximal_N)
-                if minibatch.learns:
-                    torch.autograd.backward(loss)
-                total += float(loss.detach())
-                tally.add(stats, batch.n_tokens)
+        for batch, (loss, stats, gradients) in zip(minibatch.batches, self._micro_batches(minibatch), strict=True):
+            for parameter, gradient in zip(self.parameters.values(), gradients, strict=False):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+            total += loss
+            tally.add(stats, batch.n_tokens)
         tally.losses.append(total)
         if minibatch.learns:
             norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.max_grad_norm))
@@ -207,6 +213,18 @@ class Updater:
                 )
             self.optimizer.step()
             tally.norms.append(norm)
+
+    def _micro_batches(self, minibatch: Minibatch) -> Iterator[MicroResult]:
+        """Each micro-batch's result, in their order, so that sums are the same however many are worked on at once."""
+        parts = (minibatch.batches, minibatch.weights, minibatch.proximal, [minibatch.learns] * len(minibatch.batches))
+        return (map if self._pool is None else self._pool.map)(self._micro_batch, *parts)
+
+    def _micro_batch(self, batch: Batch, weight_N: Tensor, proximal_N: Tensor | None, learns: bool) -> MicroResult:
+        with torch.set_grad_enabled(learns):
+            loss, stats = self._loss(batch.to(self.device), weight_N, proximal_N)
+        parameters = list(self.parameters.values())
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if learns else ()
+        return float(loss.detach()), stats, gradients
 
     def _loss(self, batch: Batch, weight_N: Tensor, proximal_N: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         config = self.config

@@ -30,7 +30,7 @@ def defaults(root: Path) -> dict[str, str]:
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "TOKENIZERS_PARALLELISM": "false",
-        "OMP_NUM_THREADS": str(min(2, os.cpu_count() or 1)),  # of the update; workers have one thread each
+        "OMP_NUM_THREADS": "1",  # update.threads and rollouts.workers use the cores; see rlcr_core/update.py
         "MPLBACKEND": "agg",
     }
 

@@ -44,17 +44,24 @@ FINAL = (  # what DVC compares; curves.csv has every metric
 )  # fmt: skip
 
 
-class TrainingRun:
-    """What lives as long as a run: policy, workers, history, tracker. Plain object: an orchestrator must not look inside."""
+class Inputs:
+    """What earlier stages made. Reading it raises TaskError, DataError or StoreError naming the file that is damaged."""
 
-    def __init__(
-        self, project: Project, params: Params, identity: Identity, pool: WorkerPool, tracker: Tracker
-    ) -> None:
-        self.project, self.params, self.identity, self.pool, self.tracker = project, params, identity, pool, tracker
-        self.folder = identity.folder(project)
+    def __init__(self, project: Project, params: Params, mode: Mode, seed: int) -> None:
+        self.identity: Identity = identify(project, params, mode, seed)
         self.tasks = read_tasks(project.tasks("train"))
         self.validation_tasks = read_tasks(project.tasks("validation"))
         self.limits = read_schedule(project.schedule, params.train.iterations)
+
+
+class TrainingRun:
+    """What lives as long as a run: policy, workers, history, tracker. Plain object: an orchestrator must not look inside."""
+
+    def __init__(self, project: Project, params: Params, inputs: Inputs, pool: WorkerPool, tracker: Tracker) -> None:
+        self.project, self.params, self.pool, self.tracker = project, params, pool, tracker
+        self.identity = inputs.identity
+        self.folder = self.identity.folder(project)
+        self.tasks, self.validation_tasks, self.limits = inputs.tasks, inputs.validation_tasks, inputs.limits
         self.learner = Learner(params, project.base)
         self.history = History.read(self.folder)
         self.history.resume(self.learner)
@@ -195,6 +202,8 @@ def export(run: TrainingRun) -> Path:
     final = {key: value for key, value in run.history.final(FINAL_WINDOW).items() if key in FINAL}
     atomic_write(target / "metrics.json", canonical_json(final, f"The metrics of {run.identity.name}"))
     run.history.write_curves(target / "curves.csv")
+    # MLflow shows a model's metrics among its run's: another name keeps them out of the curves.
+    final = {f"final/{key}": value for key, value in final.items()}
     run.tracker.log_model(target / "checkpoint", run.identity.name, final)
     return target
 
@@ -217,22 +226,17 @@ def open_training(
     Raises ConfigError, TaskError, WeightError or StoreError when an input or a store cannot be used.
     """
     check_supported(params)
-    identity = identify(project, params, mode, seed)
+    inputs = Inputs(project, params, mode, seed)
+    identity, own = inputs.identity, params.for_mode(mode)
     folder = identity.folder(project)
-    inputs = {
-        "train": project.tasks("train"),
-        "validation": project.tasks("validation"),
-        "schedule": project.schedule,
-        "base": project.base / MODEL_FILE,
-    }
+    files = {name: project.tasks(name) for name in ("train", "validation")}
+    files |= {"schedule": project.schedule, "base": project.base / MODEL_FILE}
     tags = {"mode": mode, "seed": str(seed), "digest": identity.digest, "folder": folder.name}
-    own = params.for_mode(mode)
-    example = read_tasks(project.tasks("train"))[0]
     with (  # the workers start while MLflow is being imported
-        WorkerPool(own, example, worker) as pool,
-        open_run(project, own, identity.name, folder.tracking, inputs, tags) as tracker,
+        WorkerPool(own, inputs.tasks[0], worker) as pool,
+        open_run(project, own, identity.name, folder.tracking, files, tags) as tracker,
     ):
-        run = TrainingRun(project, own, identity, pool, tracker)
+        run = TrainingRun(project, own, inputs, pool, tracker)
         catch_up(run)
         yield run
 

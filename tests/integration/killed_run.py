@@ -16,7 +16,6 @@ from typing import Any
 from rlcr_core import manifests
 from rlcr_core.config import load_params
 from tasks import training
-from tasks.identity import identify
 from tasks.paths import Project
 from tests.support import LocalPool, NoTracker
 
@@ -48,9 +47,9 @@ def die_before(moment: str, run: training.TrainingRun) -> None:
 def main(root: Path, moment: str | None) -> None:
     project, params = Project(root), load_params(root / "params.yaml")
     training.validator = lambda: Believer()  # type: ignore[assignment,return-value]
-    identity = identify(project, params, "collective", 0)
-    tasks = training.read_tasks(project.tasks("train"))
-    run = training.TrainingRun(project, params, identity, LocalPool(params, tasks[0]), NoTracker())  # type: ignore[arg-type]
+    inputs = training.Inputs(project, params, "collective", 0)
+    pool, tracker = LocalPool(params, inputs.tasks[0]), NoTracker()
+    run = training.TrainingRun(project, params, inputs, pool, tracker)  # type: ignore[arg-type]
     if moment:
         die_before(moment, run)
     for it in run.remaining():

@@ -101,6 +101,7 @@ def test_the_real_flow_survives_a_kill_and_two_runs_are_equal(tmp_path: Path, pa
 
     victim = train(tmp_path / "killed")
     wait_for(tmp_path / "killed", "runs/*/iterations/0003/plan.json", victim)
+    assert len(servers_of(tmp_path / "killed")) == 1
     victim.send_signal(signal.SIGKILL)
     victim.communicate()
     again = train(tmp_path / "killed")

@@ -254,3 +254,13 @@ def test_the_learning_rate_moves_linearly_to_its_end():
         updater.step(make_contexts(model, [1.0]), 0, progress)
         rates.append(updater.optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([0.01, 0.008, 0.002])
+
+
+def test_the_number_of_micro_batches_at_once_changes_no_bit():
+    results = []
+    for threads in (1, 3):
+        model = make_model()
+        updater = Updater(model, make_config(threads=threads, minibatches=2, micro_batch_tokens=16))
+        updater.step(make_contexts(model, [1.0, -1.0, 0.5, 0.0, 2.0, -2.0]), 0)
+        results.append(weights_of(model))
+    assert same(*results)

@@ -158,7 +158,7 @@ def test_the_quick_answer_and_the_expectations_agree_on_every_row(data: st.DataO
     checker = validator()
     for name, rules in RULES.items():
         for rule in rules:
-            values = list(rule.among) + ["other"] if rule.among else data.draw(st.lists(NUMBERS, min_size=1, max_size=5))
+            values = [*rule.among, "other"] if rule.among else data.draw(st.lists(NUMBERS, min_size=1, max_size=5))
             frame = pd.DataFrame({"row": range(len(values)), rule.column: values})
             if rule.equals:
                 frame[rule.equals] = data.draw(st.lists(NUMBERS, min_size=len(values), max_size=len(values)))
