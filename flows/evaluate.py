@@ -3,8 +3,6 @@
 Every organisation gets the same tasks and seeds. Results: artifacts/evaluation/.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

@@ -5,14 +5,13 @@ address, http://127.0.0.1:4200/api by default). A late, missed or failed run is 
 configuration resumes: finished training runs are not repeated, only evaluated.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
 from collections.abc import Sequence
 
 from prefect import flow
+from prefect.deployments.runner import EntrypointType
 from prefect.schedules import Cron
 
 from flows import cli
@@ -47,7 +46,13 @@ def serve(options: argparse.Namespace) -> None:
         raise ConfigError(
             f"--cron {options.cron!r} is no schedule ({error}); five fields are expected, such as '0 2 * * *'."
         ) from None
-    pipeline.serve(name="rlcr", schedule=schedule, limit=1, parameters={"params_file": options.params})
+    pipeline.serve(
+        name="rlcr",
+        schedule=schedule,
+        limit=1,
+        parameters={"params_file": options.params},
+        entrypoint_type=EntrypointType.MODULE_PATH,  # each run imports the package instead of executing this file
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,8 +4,6 @@ A Prefect flow with one task per stage and iteration (about 3 ms each). The stag
 that fails fails the flow. Only the two that do nothing but write are retried.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
