@@ -24,6 +24,7 @@ setup: $(STAMP)
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || \
 	  { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is not; name one with PYTHON=..."; exit 1; }
+	@echo "Setting up $(VENV): about 3 minutes where the packages are at hand."
 	$(PYTHON) -m venv $(if $(wildcard $(VENV)/installed-*),,--clear) $(VENV)
 	@rm -f $(VENV)/installed-*
 	@if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then \

@@ -63,7 +63,8 @@ def signs_of_life() -> str:
 def main() -> None:
     summary = json.loads((ARTIFACTS / "evaluation" / "summary.json").read_text(encoding="utf-8"))
     crossing = summary["crossing"]
-    print(f"{summary['tasks']} held-out tasks, limit {summary['limit_s']:g} s, {100 * summary['confidence']:g}% bootstrap intervals.\n")
+    level = f"{100 * summary['confidence']:g}% bootstrap intervals"
+    print(f"{summary['tasks']} held-out tasks, limit {summary['limit_s']:g} s, {level}.\n")
     print(returns(summary))
     print(differences(summary))
     if crossing["mean"] is not None:

@@ -1,6 +1,7 @@
-"""Time one policy update by the number of micro-batches worked on at once: `OMP_NUM_THREADS=1 python -m benchmarks.update_threads`.
+"""Time one policy update by the number of micro-batches worked on at once.
 
-5,000 turns of 38 tokens, the policy and the update settings of params.yaml; median of 3 after one warm-up.
+Run it with `OMP_NUM_THREADS=1 python -m benchmarks.update_threads`. 5,000 turns of 38 tokens, the policy and the update
+settings of params.yaml; median of 3 after one warm-up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def main() -> None:
     mark = np.arange(38) >= 34
     logprobs = np.where(mark, -1.0, 0.0).astype(np.float32)
     contexts = [
-        Context(rng.integers(2, 254, 38).astype(np.int32), mark, logprobs, float(i % 3 - 1), i % 64, i % 9, np.zeros(38, np.int32))
+        Context(rng.integers(2, 254, 38).astype(np.int32), mark, logprobs, i % 3 - 1.0, i % 64, i % 9, np.zeros(38, np.int32))
         for i in range(5000)
     ]
     for threads in (1, 2):

@@ -12,6 +12,7 @@
 The environment is prepared here because it must be complete before any of these modules imports its tools.
 """
 
-from tasks.runtime import prepare
+from tasks.runtime import keep_memory, prepare
 
 prepare()
+keep_memory()

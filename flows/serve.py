@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from prefect import flow
-from prefect.deployments.runner import EntrypointType
 from prefect.schedules import Cron
+from prefect.types.entrypoint import EntrypointType
 
 from flows import cli
 from flows.evaluate import evaluate

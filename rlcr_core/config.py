@@ -146,6 +146,7 @@ class UpdateConfig(Model):
     clip: Annotated[float, Field(gt=0, lt=1)]
     epochs: Count
     minibatches: Count
+    min_minibatch_turns: Count
     micro_batch_tokens: Count
     threads: Count
     max_turns: Annotated[int, Field(ge=0)]

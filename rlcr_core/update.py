@@ -1,10 +1,12 @@
 """One policy update: contexts in, optimiser steps out, the same bytes for the same inputs.
 
 A call draws at most `max_turns` contexts (in a bounded window a context is a turn), passes `epochs` times over them in
-`minibatches` steps of AdamW, each the sum of its micro-batches, so that memory sets only the speed. A minibatch from
-which nothing can be learnt (all advantages exactly zero, no KL, no entropy bonus) takes no step: momentum alone would
-move the weights. On a CPU `threads` micro-batches are worked on at once, one thread each: small products gain little from
-threads of their own, and threads that wait for each other stall when anything else runs. Weights and optimiser state are float32; `dtype: bfloat16` autocasts the forward pass only.
+`minibatches` steps of AdamW (fewer when a step would see less than `min_minibatch_turns`), each the sum of its
+micro-batches, so that memory sets only the speed. On a CPU `threads` micro-batches are worked on at once, one thread
+each: small products gain little from threads of their own, and threads that wait for each other stall when anything
+else runs. A minibatch from which nothing can be learnt (all advantages exactly zero, no KL, no entropy bonus) takes no
+step: momentum alone would move the weights. Weights and optimiser state are float32; `dtype: bfloat16` autocasts the
+forward pass only.
 """
 
 from __future__ import annotations
@@ -174,9 +176,10 @@ class Updater:
     def _plan(self, contexts: list[Context], rng: np.random.Generator) -> Iterator[Minibatch]:
         config = self.config
         n_rollouts = len({context.rollout for context in contexts})
-        constant = config.constant_tokens * n_rollouts / config.minibatches
+        n_minibatches = max(1, min(config.minibatches, len(contexts) // config.min_minibatch_turns))
+        constant = config.constant_tokens * n_rollouts / n_minibatches
         for epoch in range(config.epochs):
-            for part in np.array_split(rng.permutation(len(contexts)), config.minibatches):
+            for part in np.array_split(rng.permutation(len(contexts)), n_minibatches):
                 members = [contexts[i] for i in part]
                 batches = [b for b in pack(members, config.micro_batch_tokens, self.one_per_row) if b.n_tokens]
                 if not batches:

@@ -31,6 +31,7 @@ from rlcr_core.tokens import WordTokenizer
 from rlcr_core.types import Rollout, StopReason, Task
 from rlcr_core.weights import Published, load_weights
 from tasks.probe import Probe, check_probe
+from tasks.runtime import keep_memory
 
 OBJECT_STORE_BYTES = 256 * 2**20
 START_TIMEOUT_S = 120.0  # an actor that has not started by then never will
@@ -40,6 +41,7 @@ class RolloutWorker:
     """One process with one thread, one engine and the weights of one version. Made into a Ray actor by WorkerPool."""
 
     def __init__(self, params: Params, example: Task) -> None:
+        keep_memory()
         self._params = params
         self._example = example
         self._engine: TorchEngine | None = None

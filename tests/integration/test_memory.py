@@ -38,9 +38,8 @@ def test_two_hundred_iterations_keep_resident_memory_flat(mode: str) -> None:
     params = type(load_params(ROOT / "params.yaml")).model_validate(data)
     base = ROOT / params.base.checkpoint
     tokenizer, model = WordTokenizer.load(base), load_policy(base)
-    task = envs.generate(
-        "workshop@1", families={"star": 1.0}, split="memory", count=1, seed=0, packages=2, modules=3, parallel_share=1.0, coupling=1.0
-    )[0]
+    shape = {"packages": 2, "modules": 3, "parallel_share": 1.0, "coupling": 1.0}
+    (task,) = envs.generate("workshop@1", families={"star": 1.0}, split="memory", count=1, seed=0, **shape)
     keep = mode == "transcript"
     engine = TorchEngine(load_policy(base), tokenizer, envs.make(task).action_format(), keep_caches=keep)
     updater = Updater(model, params.update)

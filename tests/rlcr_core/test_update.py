@@ -14,9 +14,11 @@ from rlcr_core.packing import Context, pack
 from rlcr_core.policy import action_logprobs
 from rlcr_core.update import Updater, subsample
 
-CONFIG = load_params().update.model_copy(
-    update={"entropy": 0.0, "minibatches": 1, "micro_batch_tokens": 64, "device": "cpu", "lr": 0.01, "lr_end": 0.01, "max_turns": 0}
-)
+SETTINGS = {
+    "minibatches": 1, "min_minibatch_turns": 1, "micro_batch_tokens": 64, "device": "cpu", "lr": 0.01, "lr_end": 0.01,
+    "max_turns": 0,
+}  # fmt: skip
+CONFIG = load_params().update.model_copy(update=SETTINGS | {"entropy": 0.0})
 
 
 def make_config(**changes):
@@ -264,3 +266,11 @@ def test_the_number_of_micro_batches_at_once_changes_no_bit():
         updater.step(make_contexts(model, [1.0, -1.0, 0.5, 0.0, 2.0, -2.0]), 0)
         results.append(weights_of(model))
     assert same(*results)
+
+
+@pytest.mark.parametrize(("least", "steps"), [(1, 3), (2, 3), (3, 2), (4, 1), (9, 1)])
+def test_small_batches_take_fewer_steps(least, steps):
+    """Six contexts, three minibatches wanted: 6 // least of them, at least one and at most three."""
+    model = make_model()
+    config = make_config(minibatches=3, min_minibatch_turns=least)
+    assert Updater(model, config).step(make_contexts(model, [1.0, -1.0, 0.5, 0.0, 2.0, -2.0]), 0)["optim/steps"] == steps
