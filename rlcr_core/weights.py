@@ -1,8 +1,8 @@
-"""Published weights and checkpoints: Hugging Face folders whose every file has a digest that readers check.
+"""Checkpoints: Hugging Face folders, one per version, whose every file has a digest that readers check.
 
-`publish` is for the sampling engines (a new folder per version, never changed afterwards); `save_checkpoint` adds the
-optimiser's state and plain JSON meta data, and is what a run goes on from. Both are written to a temporary folder and
-renamed, and equal tensors give equal bytes.
+A checkpoint adds the optimiser's state and plain JSON meta data to the policy; engines load its weights by digest
+(`Published`), a run goes on from all of it. It is written to a temporary folder and renamed, and equal tensors give
+equal bytes.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ class Published(NamedTuple):
     path: Path
     digest: str
     version: int
+
+    @classmethod
+    def of(cls, directory: str | Path, version: int) -> Published:
+        """The folder as it is on disk now. Raises StoreError when its weights cannot be read."""
+        path = Path(directory)
+        return cls(path, digest_file(path / MODEL_FILE), version)
 
 
 def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
@@ -93,19 +99,6 @@ def _write_model(model: PreTrainedModel, tokenizer: Any, directory: Path) -> Non
     for file in inner.iterdir():
         os.replace(file, directory / file.name)
     inner.rmdir()
-
-
-def publish(model: PreTrainedModel, tokenizer: Any, directory: str | Path, version: int) -> Published:
-    """Write the weights as `directory`/000007/ for version 7, in the Hugging Face layout, whole or not at all.
-
-    The same version published again (after a restart) replaces the folder; equal weights give the same digest.
-    Raises WeightError for non-finite weights, StoreError when the disk refuses.
-    """
-    path = Path(directory) / f"{version:06d}"
-    with replaced_directory(path) as temporary:
-        _write_model(model, tokenizer, temporary)
-        digest = digest_file(temporary / MODEL_FILE)
-    return Published(path, digest, version)
 
 
 def load_weights(path: str | Path, digest: str) -> dict[str, Tensor]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcr_core.config import Params
-from rlcr_core.manifests import digest_file
 from rlcr_core.policy import load_policy
 from rlcr_core.tokens import WordTokenizer
 from rlcr_core.update import Updater
-from rlcr_core.weights import MODEL_FILE, Published, load_checkpoint, save_checkpoint
+from rlcr_core.weights import Published, load_checkpoint, save_checkpoint
 from tasks.paths import RunFolder
 
 if TYPE_CHECKING:
@@ -32,14 +31,14 @@ class Learner:
     def load_base(self) -> None:
         """Start from the base policy (version 0) with a fresh optimiser. Raises WeightError, DataError."""
         self._adopt(load_policy(self._base))
-        self.published = Published(self._base, digest_file(self._base / MODEL_FILE), 0)
+        self.published = Published.of(self._base, 0)
 
     def load(self, directory: Path, digest: str, version: int) -> None:
         """Go on from a checkpoint, bit for bit. Raises WeightError when it is not the one written."""
         model, state, _ = load_checkpoint(directory, digest)
         self._adopt(model)
         self.updater.load_state_dict(state)
-        self.published = Published(directory, digest_file(directory / MODEL_FILE), version)
+        self.published = Published.of(directory, version)
 
     def _adopt(self, model: PreTrainedModel) -> None:
         reference = load_policy(self._base) if self._params.update.kl > 0 else None
@@ -49,7 +48,7 @@ class Learner:
     def save(self, directory: Path, version: int) -> str:
         """Write the checkpoint of a new version; returns its digest. Raises WeightError for weights that are not finite."""
         digest = save_checkpoint(directory, self.model, self.tokenizer, self.updater.state_dict(), {"version": version})
-        self.published = Published(directory, digest_file(directory / MODEL_FILE), version)
+        self.published = Published.of(directory, version)
         return digest
 
 

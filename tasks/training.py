@@ -28,6 +28,7 @@ from tasks.plan import Plan, make_plan
 from tasks.progress import Reporter, describe
 from tasks.rejection import validate_stage
 from tasks.rollouts import sample_stage
+from tasks.runtime import settle
 from tasks.task_sets import read_tasks
 from tasks.timings import Timings
 from tasks.tracking import Tracker, open_run
@@ -238,6 +239,8 @@ def open_training(
     ):
         run = TrainingRun(project, own, inputs, pool, tracker)
         catch_up(run)
+        validator()
+        settle()
         yield run
 
 

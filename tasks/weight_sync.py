@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlcr_core.manifests import digest_file
 from rlcr_core.policy import load_policy
 from rlcr_core.tokens import WordTokenizer
-from rlcr_core.weights import MODEL_FILE, Published
+from rlcr_core.weights import Published
 from tasks.learner import Learner
 from tasks.probe import make_probe
 from tasks.workers import WorkerPool
@@ -27,5 +26,5 @@ def sync_weights(learner: Learner, pool: WorkerPool) -> int:
 
 def sync_folder(directory: Path, version: int, pool: WorkerPool) -> None:
     """Bring the workers to the policy in a Hugging Face folder, for evaluations. Raises WeightError as above."""
-    published = Published(directory, digest_file(directory / MODEL_FILE), version)
+    published = Published.of(directory, version)
     pool.sync(published, make_probe(load_policy(directory), len(WordTokenizer.load(directory))))

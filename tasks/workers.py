@@ -31,7 +31,7 @@ from rlcr_core.tokens import WordTokenizer
 from rlcr_core.types import Rollout, StopReason, Task
 from rlcr_core.weights import Published, load_weights
 from tasks.probe import Probe, check_probe
-from tasks.runtime import keep_memory
+from tasks.runtime import keep_memory, settle
 
 OBJECT_STORE_BYTES = 256 * 2**20
 START_TIMEOUT_S = 120.0  # an actor that has not started by then never will
@@ -71,6 +71,7 @@ class RolloutWorker:
         self._tokenizer = WordTokenizer.load(published.path)
         format_ = envs.make(self._example).action_format()
         keep_caches = self._params.context.mode == "transcript"
+        settle()
         return TorchEngine(
             model, self._tokenizer, format_, self._params.rollouts.temperature, keep_caches=keep_caches, version=-1
         )

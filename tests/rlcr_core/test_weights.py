@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from rlcr_core.errors import DataError, StoreError, WeightError
 from rlcr_core.manifests import digest_files, replaced_directory
 from rlcr_core.tokens import WordTokenizer
-from rlcr_core.weights import load_checkpoint, load_weights, publish, save_checkpoint
+from rlcr_core.weights import Published, load_checkpoint, load_weights, save_checkpoint
 
 TOKENIZER = WordTokenizer(["work", "wait"])
 OPTIMIZER = {"exp_avg.0": torch.tensor([[1.0, -2.0], [0.5, 0.25]]).T, "step": torch.tensor(3.0)}
@@ -35,6 +35,12 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 def only(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def publish(model: PreTrainedModel, tokenizer: WordTokenizer, directory: Path, version: int) -> Published:
+    path = directory / f"{version:06d}"
+    save_checkpoint(path, model, tokenizer, {}, {})
+    return Published.of(path, version)
 
 
 def test_published_weights_are_the_models_and_carry_their_version(tmp_path: Path) -> None:
