@@ -183,6 +183,11 @@ def from_tables(tables: Tables) -> list[Rollout]:
         ) from error
 
 
+# Calling an enumeration costs four times as much as a dictionary, and there are tens of thousands of rows.
+_KINDS = {kind.value: kind for kind in TurnKind}
+_EVENT_TYPES = {type_.value: type_ for type_ in EventType}
+
+
 def _assemble(tables: Tables) -> list[Rollout]:
     found: dict[tuple[int, int], Rollout] = {}
     for run, iteration, g, r, task_id, seed, limit_s, end_s, stop, attempt, error, _ in _columns(tables.rollouts):
@@ -194,12 +199,12 @@ def _assemble(tables: Tables) -> list[Rollout]:
         found[g, r].agents.append(AgentRecord(agent, name, hired_s, started_s, fired_s))
         found[g, r].trajectories[agent] = []
     for g, r, time_s, type_, agent, other, value, text in _columns(tables.events):
-        found[g, r].events.append(Event(time_s, EventType(type_), agent, other, value, text))
+        found[g, r].events.append(Event(time_s, _EVENT_TYPES[type_], agent, other, value, text))
     for (
         g, r, agent, index, context, kind, tool, code, cut, start_s, end_s, version, observation, action, logprobs
     ) in _columns(tables.turns):  # fmt: skip
         turn = Turn(
-            agent, index, context, observation, action, logprobs, start_s, end_s, TurnKind(kind), version, tool, code,
+            agent, index, context, observation, action, logprobs, start_s, end_s, _KINDS[kind], version, tool, code,
             cut,
         )  # fmt: skip
         found[g, r].trajectories[agent].append(turn)
@@ -214,7 +219,7 @@ def write_rollouts(directory: str | Path, tables: Tables) -> dict[str, str]:
     digests = {}
     for name, table in zip(Tables._fields, tables, strict=True):
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+        pq.write_table(table, sink, compression="zstd")
         data = sink.getvalue().to_pybytes()
         atomic_write(Path(directory) / f"{name}.parquet", data)
         digests[f"{name}.parquet"] = digest_bytes(data)
@@ -231,9 +236,10 @@ def _read_table(path: Path) -> pa.Table:
     except OSError as error:
         raise DataError(f"Cannot read {path}: {reason(error)}. {advice}") from error
     try:
-        return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read()
+        return pq.ParquetFile(pa.BufferReader(data)).read()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} ({len(data)} bytes) is cut short or damaged: {error}. {advice}") from error
+        words = " ".join(str(error).split())
+        raise DataError(f"{path} ({len(data)} bytes) is cut short or damaged: {words}. {advice}") from error
 
 
 def read_tables(directory: str | Path) -> Tables:
