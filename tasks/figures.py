@@ -64,13 +64,17 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One learning curve: `key` of the metric; `reference` also draws the base's return at the same limit."""
+    """One learning curve: `key` of the metric; `reference` also draws the base's return at the same limit.
+
+    `teams_only` leaves out solo runs, whose few messages reach nobody.
+    """
 
     name: str
     key: str
     title: str
     reference: bool = False
     top: float | None = None
+    teams_only: bool = False
 
 
 PANELS = (
@@ -79,7 +83,7 @@ PANELS = (
     Panel("hires", "roster/hires", "Hires per rollout"),
     Panel("work", "work/useful_tokens_per_s", "Useful work, tokens per second"),
     Panel("talk", "talk/intensity_tps", "Talk intensity, tokens per second"),
-    Panel("true", "talk/true_share", "Share of messages that are true", top=1.0),
+    Panel("true", "talk/true_share", "Share of messages that are true", top=1.0, teams_only=True),
     Panel("received", "work/received_key_mean", "Modules built with a received key"),
     Panel("limit", "time/limit_s", "Time limit, seconds"),
 )
@@ -102,6 +106,8 @@ def _draw_reference(axes: Axes, panel: Panel, run: Run, base: Curve) -> None:
 
 def _draw_panel(axes: Axes, panel: Panel, runs: Sequence[Run], base: Curve | None) -> None:
     drawn = runs[:1] if panel.key == "time/limit_s" else runs  # every run has the same schedule
+    if panel.teams_only:
+        drawn = [run for run in runs if run.mode != "solo"]
     for run in drawn:
         values = run.column(panel.key)
         if values is None:
