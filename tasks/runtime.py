@@ -50,8 +50,8 @@ def prepare(root: Path | None = None) -> None:
 def keep_memory() -> bool:
     """Tell glibc to keep freed memory, in one arena; returns whether it listened (other systems have no such call).
 
-    Otherwise every tensor of a few MiB is mapped, filled with zeros and unmapped again, a quarter of a small policy's time
-    (benchmarks/memory.py).
+    Otherwise tensors of a few MiB are mapped, filled with zeros and unmapped again, thousands of page faults a call; what
+    that costs depends on what else the machine does (benchmarks/memory.py).
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
