@@ -19,7 +19,7 @@ def defaults(root: Path) -> dict[str, str]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",  # its recorder complains when the embedded server ends with the flow
         "PREFECT_LOGGING_TO_API_ENABLED": "false",
-        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",  # flows raise what goes wrong, and flows/cli.py says it once
         "PREFECT_LOGGING_COLORS": "false",
         "DO_NOT_TRACK": "1",
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -73,12 +73,18 @@ def store_errors(uri: str) -> Iterator[None]:
     except StoreError:
         raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [repr(error)])[0]
         raise StoreError(
-            f"The MLflow store {uri} cannot be used: {reason}. Nothing is lost: finished stages and iterations are on disk. "
-            "Make the file and its folder writable, or name another store in tracking.uri of params.yaml, then run the same "
-            "command again; it goes on where it was."
+            f"The MLflow store {uri} cannot be used: {_root_cause(error)}. Nothing is lost: finished stages and iterations are "
+            "on disk. Free disk space, make the file and its folder writable, or name another store in tracking.uri of "
+            "params.yaml, then run the same command again; it goes on where it was."
         ) from error
+
+
+def _root_cause(error: BaseException) -> str:
+    """The first line of the innermost exception: what wraps the database's own words says less than they do."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return (str(error).strip().splitlines() or [repr(error)])[0]
 
 
 class Tracker:
