@@ -24,6 +24,12 @@
     announce       Prefect artifacts at the end of a flow
     lifeline       the embedded Prefect server ends with this process
     table          the evaluation in the terminal
+    warm_start     clones the environment's random valid actions, measures the base, gates it
+    trajectory_frames  derived columns that validation checks
+    report_data    reads what the report shows
+    findings       what the evaluation carries, in words
+    figure_style, figures, timeline  the pictures
+    reporting      assembles the report
 
 A stage is done when its manifest is on disk; a stage that finds a valid one returns it. Deadlines live in the rollout
 code and in the workers, never in an orchestrator. To add a stage: a function that takes the iteration's folder and
