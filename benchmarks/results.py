@@ -1,7 +1,7 @@
 """The tables of docs/results.md from the last evaluation: `python -m benchmarks.results > table.md`.
 
-Reads artifacts/evaluation/summary.json and artifacts/train/*/curves.csv; run `dvc repro` first, for three seeds
-`dvc exp run -S "train.seeds=[0,1,2]"`.
+Reads artifacts/evaluation/summary.json and artifacts/train/*/curves.csv; run `dvc repro` first, for several
+seeds with `train.seeds: [0, 1, 2]` in params.yaml.
 """
 
 from __future__ import annotations
