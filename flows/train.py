@@ -42,7 +42,6 @@ def train(mode: Mode, seed: int, params_file: str = "params.yaml") -> str:
         training.open_training(Project.here(), load_params(params_file), mode, seed) as run,
         training.report(run) as bar,
     ):
-        previous = None
         for it in run.remaining():
             plan(it)
             sync(it)
@@ -51,9 +50,8 @@ def train(mode: Mode, seed: int, params_file: str = "params.yaml") -> str:
             learn(it)
             evaluate(it)
             finish(it)
-            track(it, previous)
+            track(it)
             training.close(it)
-            previous = it.timings
             bar.step(training.words(it))
         target = training.export(run)
         announce_training(run)

@@ -77,6 +77,7 @@ class LatencyConfig(Model):
     prefill_tps: Positive
     decode_tps: Positive
     shared_capacity: Annotated[int, Field(ge=0)] = 0
+    calibration: str = ""  # a file of `flows.calibrate` whose constants replace those above
 
 
 class CollectiveConfig(Model):
@@ -97,7 +98,58 @@ class ContextConfig(Model):
     max_tokens: Count
 
 
+class HarnessConfig(Model):
+    """How texts become tokens: `words` for a closed vocabulary, `chat` for a chat model's template and tool calls.
+
+    The sizes are tokens and are for `chat` only.
+    """
+
+    kind: Literal["words", "chat"] = "words"
+    form: Literal["auto", "plain"] = "auto"
+    max_turn_tokens: Count = 64
+    max_observation_tokens: Count = 384
+    max_result_tokens: Count = 96
+    max_summary_tokens: Count = 256
+    max_calls: Count = 4
+
+
+class EngineConfig(Model):
+    """Who samples. `torch` is in the rollout worker's process, `vllm` an engine of its own, `openai` a server elsewhere."""
+
+    kind: Literal["torch", "vllm", "openai"] = "torch"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    max_running: Count = 256
+    probe_tolerance: Positive = 1e-4
+    tensor_parallel: Count = 1
+    memory_share: Annotated[float, Field(gt=0, le=1)] = 0.85
+    kv_cache_gib: Positive = 1.0
+    url: str = ""
+    model: str = ""
+    api_key_variable: str = "OPENAI_API_KEY"
+    request_timeout_s: Positive = 60.0
+
+    @model_validator(mode="after")
+    def _server(self) -> Self:
+        if self.kind == "openai" and not (self.url and self.model):
+            raise ValueError(
+                f"openai needs a url and a model, got {self.url!r} and {self.model!r}; change engine.url or engine.model"
+            )
+        return self
+
+
+class LoraConfig(Model):
+    """Low-rank adapters are trained instead of all weights. `targets` are names of linear layers."""
+
+    rank: Count
+    alpha: Positive
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
 class PolicyConfig(Model):
+    """`model` names a Hugging Face folder or hub model; empty: the small policy of the sizes below."""
+
+    model: str = ""
+    lora: LoraConfig | None = None
     hidden_size: Count
     intermediate_size: Count
     layers: tuple[Literal["conv", "full_attention"], ...] = Field(min_length=1)
@@ -124,13 +176,14 @@ class BaseConfig(Model):
     observations: Count
     shuffled_share: Share
     gate_retrieval: Share
+    gate_valid: Share = 0.5
 
 
 class RolloutsConfig(Model):
     tasks_per_iteration: Count
     group_size: Annotated[int, Field(ge=2)]
     workers: Count
-    clock: Literal["derived"]
+    clock: Literal["derived", "wall"]
     temperature: Positive
     top_p: Annotated[float, Field(gt=0, le=1)]
     worker_timeout_s: Positive
@@ -194,6 +247,8 @@ class Params(Model):
     latency: LatencyConfig
     collective: CollectiveConfig
     context: ContextConfig
+    harness: HarnessConfig = HarnessConfig()
+    engine: EngineConfig = EngineConfig()
     policy: PolicyConfig
     base: BaseConfig
     rollouts: RolloutsConfig
@@ -209,6 +264,15 @@ class Params(Model):
             raise ValueError(
                 f"an iteration draws {self.rollouts.tasks_per_iteration} different tasks, got only {self.task_set.train}; "
                 "lower rollouts.tasks_per_iteration or raise task_set.train"
+            )
+        if self.harness.kind == "chat" and self.context.mode != "transcript":
+            raise ValueError(
+                f"a chat model reads a growing transcript, got context.mode {self.context.mode}; change it to transcript"
+            )
+        if (self.harness.kind == "chat") != bool(self.policy.model):
+            raise ValueError(
+                f"harness.kind {self.harness.kind} and policy.model {self.policy.model!r} do not go together: chat needs a "
+                "model's name, words the small policy; change harness.kind or policy.model"
             )
         if self.context.max_tokens > self.policy.max_positions:
             raise ValueError(

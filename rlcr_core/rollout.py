@@ -17,11 +17,11 @@ from rlcr_core.clock import COLLECTIVE_TOOLS, LatencyModel, tick
 from rlcr_core.collective import Collective
 from rlcr_core.config import Params
 from rlcr_core.errors import EngineFault, EnvironmentFault, RLCRError
+from rlcr_core.harness import make_harness
 from rlcr_core.seeds import rollout_seed, turn_seed
 from rlcr_core.tokens import Tokenizer
 from rlcr_core.types import (
     CEO,
-    ActionFormat,
     AgentView,
     Call,
     CallResult,
@@ -57,32 +57,38 @@ class _Agent:
     """What the loop keeps for one agent between its turns."""
 
     turns: list[Turn] = field(default_factory=list)
-    last: CallResult | None = None
+    results: tuple[CallResult, ...] = ()  # of the last turn's calls
     context: int = -1
-    context_tokens: int = 0
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A turn in flight: its request before sampling, its call afterwards."""
+    """A turn in flight: its request before sampling, its calls afterwards, and the results of those that have ended."""
 
     turn: Turn
     prompt_tokens: int
+    allowed: int
     busy: int
-    call: Call | None = None
+    calls: tuple[Call, ...] = ()
+    results: list[CallResult] = field(default_factory=list)
+
+    @property
+    def call(self) -> Call:
+        """The call that runs now, or begins next."""
+        return self.calls[len(self.results)]
 
 
 class Simulation:
     """One rollout in progress: `advance` gives the next requests, `accept` takes their samples."""
 
     def __init__(self, spec: RolloutSpec, environment: Environment, tokenizer: Tokenizer, params: Params, uid: int) -> None:
-        self.spec, self.environment, self.tokenizer, self.params, self.uid = spec, environment, tokenizer, params, uid
+        self.spec, self.environment, self.params, self.uid = spec, environment, params, uid
         self.seed = rollout_seed(spec.key)
         self.rollout = Rollout(spec.key, spec.task.id, spec.limit_s, self.seed, attempt=spec.attempt)
         self.collective = Collective(params.collective, environment, self.seed)
         self.latency = LatencyModel(params.latency)
-        self.format: ActionFormat = environment.action_format()
-        tools = {t.name: t for is_ceo in (True, False) for t in environment.tools(is_ceo)}
+        self.harness = make_harness(environment, tokenizer, params)
+        tools = {t.name: t for is_ceo in (True, False) for t in self.harness.tools(is_ceo)}
         self.shortest_s = self.latency.shortest_turn_s(tools.values(), params.collective)
         self.agents: list[_Agent] = [_Agent()]
         self.flying: dict[int, _Pending] = {}
@@ -128,57 +134,35 @@ class Simulation:
         view = AgentView(
             agent, employed[agent], agent == CEO, time_s, self.spec.limit_s,
             tuple([name for other, name in employed.items() if other != agent]), len(employed) - 1,
-            collective.config.max_hires, collective.collect(agent, time_s), state.last, seed,
+            collective.config.max_hires, collective.collect(agent, time_s), state.results[-1] if state.results else None,
+            seed, state.results,
         )  # fmt: skip
-        observation = self.environment.observe(view)
-        ids = self.tokenizer.encode(observation.text)
-        new_context = self._place(state, len(ids))
-        prompt = observation.n_new if self.params.context.mode == "window" else len(ids)
+        prompt = self.harness.prompt(view)
+        if prompt.new_context:
+            state.context += 1
         busy = len(employed) - len(self.dormant)
-        allowed = self.latency.tokens_by(self.spec.limit_s, time_s, prompt, busy)
+        allowed = min(
+            self.latency.tokens_by(self.spec.limit_s, time_s, prompt.charged, busy), self.harness.max_tokens
+        )
         if allowed == 0:
             return None  # the clock allows no token of this turn
-        turn = Turn(agent, index, state.context, ids, (), (), time_s, time_s, TurnKind.INVALID, -1)
-        self.flying[agent] = _Pending(turn, prompt, busy)
-        return SampleRequest((self.uid, agent), ids, new_context, seed, min(allowed, self.format.max_tokens))
-
-    def _place(self, state: _Agent, n_ids: int) -> bool:
-        """Put the observation into the agent's context, or into a new one; returns whether it is a new one."""
-        config, reserve = self.params.context, self.format.max_tokens
-        if n_ids + reserve > config.max_tokens:
-            raise EnvironmentFault(
-                f"an observation of {n_ids} tokens and an action of {reserve} do not fit a context of {config.max_tokens} "
-                "tokens; raise context.max_tokens"
-            )
-        new = state.context < 0 or config.mode == "window" or state.context_tokens + n_ids + reserve > config.max_tokens
-        if new:
-            state.context += 1
-            state.context_tokens = 0
-        state.context_tokens += n_ids
-        return new
+        turn = Turn(
+            agent, index, state.context, prompt.ids, (), (), time_s, time_s, TurnKind.INVALID, -1, "", "", False, prompt.charged
+        )
+        self.flying[agent] = _Pending(turn, prompt.charged, allowed, busy)
+        return SampleRequest((self.uid, agent), prompt.ids, prompt.new_context, seed, allowed)
 
     def accept(self, samples: Sequence[tuple[int, Sample]]) -> None:
         """Take (agent, sample) for every request of the last `advance`."""
-        arity = self.format.arity
         for agent, sample in samples:
             pending = self.flying[agent]
             turn, n = pending.turn, len(sample.ids)
             if n == 0 or n != len(sample.logprobs):
                 raise EngineFault(f"agent {agent} turn {turn.index}: got {n} ids and {len(sample.logprobs)} logprobs")
             turn.action_ids, turn.logprobs, turn.policy_version = sample.ids, sample.logprobs, sample.version
-            self.agents[agent].context_tokens += n
-            text = self.tokenizer.decode(sample.ids)
-            words = text.split()
-            if arity is not None:
-                complete = n >= arity.get(words[0], 1)
-            else:
-                complete = n >= self.format.max_tokens or words[-1] in self.format.stop_words
-            if complete:
-                pending.call = self.environment.parse(agent, text)
-                turn.kind, turn.tool = pending.call.kind, pending.call.tool
+            pending.calls, turn.kind, turn.tool = self.harness.read(agent, sample.ids, pending.allowed)
+            if pending.calls:
                 heapq.heappush(self.heap, (self._spoken_s(pending), CALL, agent))
-            else:
-                turn.kind = self.format.kinds.get(words[0], TurnKind.INVALID)
         if self.finished:
             self._close()
 
@@ -190,7 +174,6 @@ class Simulation:
 
     def _begin(self, agent: int, time_s: float) -> None:
         call = self.flying[agent].call
-        assert call is not None
         if call.kind is TurnKind.INVALID:
             duration_s = self.params.collective.error_s
         elif call.tool in COLLECTIVE_TOOLS:
@@ -205,9 +188,8 @@ class Simulation:
         heapq.heappush(self.heap, (tick(time_s + duration_s), END, agent))
 
     def _finish(self, agent: int, time_s: float) -> None:
-        pending, state = self.flying.pop(agent), self.agents[agent]
-        call, turn = pending.call, pending.turn
-        assert call is not None
+        pending = self.flying[agent]
+        call = pending.call
         if call.kind is TurnKind.INVALID:
             result = CallResult(False, "invalid")
         elif call.tool in COLLECTIVE_TOOLS:
@@ -216,12 +198,22 @@ class Simulation:
         else:
             result = self.environment.finish(agent, call, time_s)
             self._record_work(agent, result, time_s)
-        turn.end_s, turn.code = time_s, result.code
-        state.turns.append(turn)
-        state.last = result
-        heapq.heappush(self.heap, (time_s, START, agent))
-        if call.kind is TurnKind.WORK and self.environment.done():
+        pending.results.append(result)
+        is_solved = call.kind is TurnKind.WORK and self.environment.done()
+        if len(pending.results) < len(pending.calls) and not is_solved:
+            heapq.heappush(self.heap, (time_s, CALL, agent))
+        else:
+            self._end_turn(agent, time_s)
+        if is_solved:
             self._stop(StopReason.SOLVED, time_s)
+
+    def _end_turn(self, agent: int, time_s: float) -> None:
+        pending, state = self.flying.pop(agent), self.agents[agent]
+        turn, state.results = pending.turn, tuple(pending.results)
+        turn.end_s, turn.code = time_s, "+".join(result.code for result in state.results)
+        turn.derived_s, turn.tool_s = tick(time_s - turn.start_s), tick(time_s - self._spoken_s(pending))
+        state.turns.append(turn)
+        heapq.heappush(self.heap, (time_s, START, agent))
 
     def _record_work(self, agent: int, result: CallResult, time_s: float) -> None:
         info = "".join(f" {key}={value:g}" for key, value in result.info.items())
@@ -260,7 +252,8 @@ class Simulation:
         kept = self.latency.tokens_by(time_s, turn.start_s, pending.prompt_tokens, pending.busy)
         if kept:
             turn.action_ids, turn.logprobs = turn.action_ids[:kept], turn.logprobs[:kept]
-            turn.end_s, turn.cut = time_s, True
+            turn.end_s, turn.cut, turn.derived_s = time_s, True, tick(time_s - turn.start_s)
+            turn.tool_s = max(0.0, tick(time_s - self._spoken_s(pending)))
             self.agents[agent].turns.append(turn)
 
     def _stop(self, reason: StopReason, time_s: float | None = None) -> None:

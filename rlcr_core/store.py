@@ -55,7 +55,8 @@ def _schema(columns: str) -> pa.Schema:
 
 TURNS = _schema(
     "group:int rollout:int agent:int index:int context:int kind:str tool:str code:str cut:bool start_s:float "
-    "end_s:float policy_version:int observation_ids:ids action_ids:ids logprobs:logprobs"
+    "end_s:float prompt_tokens:int tool_s:float derived_s:float policy_version:int observation_ids:ids "
+    "action_ids:ids logprobs:logprobs"
 )
 EVENTS = _schema("group:int rollout:int time_s:float type:str agent:int other:int value:float text:str")
 AGENTS = _schema("group:int rollout:int agent:int name:str hired_s:float started_s:float fired_s:float?")
@@ -108,7 +109,7 @@ def _turn_rows(rollout: Rollout) -> Iterable[tuple[Any, ...]]:
                 )
             yield (
                 g, r, t.agent, t.index, t.context, t.kind.value, t.tool, t.code, t.cut, t.start_s, t.end_s,
-                t.policy_version, t.observation_ids, t.action_ids, t.logprobs,
+                t.prompt_tokens, t.tool_s, t.derived_s, t.policy_version, t.observation_ids, t.action_ids, t.logprobs,
             )  # fmt: skip
 
 
@@ -201,11 +202,12 @@ def _assemble(tables: Tables) -> list[Rollout]:
     for g, r, time_s, type_, agent, other, value, text in _columns(tables.events):
         found[g, r].events.append(Event(time_s, _EVENT_TYPES[type_], agent, other, value, text))
     for (
-        g, r, agent, index, context, kind, tool, code, cut, start_s, end_s, version, observation, action, logprobs
+        g, r, agent, index, context, kind, tool, code, cut, start_s, end_s, prompt_tokens, tool_s, derived_s, version,
+        observation, action, logprobs,
     ) in _columns(tables.turns):  # fmt: skip
         turn = Turn(
             agent, index, context, observation, action, logprobs, start_s, end_s, _KINDS[kind], version, tool, code,
-            cut,
+            cut, prompt_tokens, tool_s, derived_s,
         )  # fmt: skip
         found[g, r].trajectories[agent].append(turn)
     return [found[key] for key in sorted(found)]

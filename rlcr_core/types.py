@@ -144,6 +144,7 @@ class AgentView:
     new_messages: tuple[tuple[str, str], ...]  # (sender's name, text), in order of delivery, shown exactly once
     last: CallResult | None  # the result of this agent's own last call
     seed: int  # of (rollout key, agent, turn): the only source of randomness for rendering
+    results: tuple[CallResult, ...] = ()  # of all calls of its last turn, in order
 
     @property
     def time_left_s(self) -> float:
@@ -220,6 +221,9 @@ class Turn:
     tool: str = ""
     code: str = ""
     cut: bool = False
+    prompt_tokens: int = 0  # charged by the clock
+    tool_s: float = 0.0  # seconds of its calls, waiting included
+    derived_s: float = 0.0  # its duration on the derived clock; on that clock end_s - start_s
 
     @property
     def n_tokens(self) -> int:

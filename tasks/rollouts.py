@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -103,17 +104,22 @@ def _check_complete(tables: Tables, specs: Sequence[RolloutSpec]) -> None:
 
 
 def sample_stage(
-    folder: Path, inputs: dict[str, str], specs: Sequence[RolloutSpec], pool: WorkerPool, params: Params
-) -> tuple[Tables, float]:
-    """Run and store the iteration's rollouts in `folder`/rollouts, or read the stored ones; returns them with busy seconds.
+    folder: Path, inputs: dict[str, str], specs: Sequence[RolloutSpec], pool: WorkerPool, params: Params, writer: Executor
+) -> tuple[Tables, float, Future[None]]:
+    """Run the iteration's rollouts, or read the stored ones; returns them, busy seconds, and the writing still under way.
 
-    Raises StoreError when the disk refuses, DataError for stored tables that are damaged.
+    `writer` stores the tables in `folder`/rollouts and then the stage's manifest, while the caller validates them; the
+    future raises StoreError when the disk refuses. Raises DataError for stored tables that are damaged.
     """
     if read_manifest(folder, "rollouts", inputs) is not None:
-        return read_tables(folder / "rollouts"), 0.0
+        stored: Future[None] = Future()
+        stored.set_result(None)
+        return read_tables(folder / "rollouts"), 0.0, stored
     collected = collect(specs, pool, params)
+    return collected.tables, collected.busy_s, writer.submit(_store, folder, inputs, collected)
+
+
+def _store(folder: Path, inputs: dict[str, str], collected: Collected) -> None:
     files = write_rollouts(folder / "rollouts", collected.tables)
-    data = {"retried": collected.retried}
     named = {f"rollouts/{name}": digest for name, digest in files.items()}
-    write_manifest(folder, Manifest("rollouts", inputs, named, data))
-    return collected.tables, collected.busy_s
+    write_manifest(folder, Manifest("rollouts", inputs, named, {"retried": collected.retried}))

@@ -31,15 +31,11 @@ class Timings:
         finally:
             self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - started
 
-    def metrics(self, tracking_s: float = 0.0) -> dict[str, float]:
-        """`time/<stage>_s`, the whole so far, and the share that is neither sampling nor gradient.
-
-        `tracking_s` stands for a tracking that has not happened yet.
-        """
-        total = time.monotonic() - self._started + tracking_s
+    def metrics(self) -> dict[str, float]:
+        """`time/<stage>_s`, the whole so far, and the share that is neither sampling nor gradient."""
+        total = time.monotonic() - self._started
         work = self.sampling_s + self.gradient_s
-        stages = {"tracking": tracking_s} | self.stages
-        return {f"time/{stage}_s": stages.get(stage, 0.0) for stage in STAGES} | {
+        return {f"time/{stage}_s": self.stages.get(stage, 0.0) for stage in STAGES} | {
             "time/sampling_s": self.sampling_s,
             "time/gradient_s": self.gradient_s,
             "time/iteration_s": total,

@@ -12,6 +12,7 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -90,16 +91,35 @@ def _root_cause(error: BaseException) -> str:
 class Tracker:
     """One MLflow run. Open it with `open_run`; every call names the run, so no thread-local state matters."""
 
-    def __init__(self, mlflow: Any, uri: str, run_id: str) -> None:
-        self._mlflow, self._uri, self.run_id = mlflow, uri, run_id
+    def __init__(self, mlflow: Any, uri: str, run_id: str, writer: Executor) -> None:
+        self._mlflow, self._uri, self.run_id, self._writer = mlflow, uri, run_id, writer
+        self._pending: dict[int, dict[str, float]] = {}  # step -> metrics that the store does not have yet
+        self._writing: Future[None] | None = None
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """All metrics of an iteration in one call. Raises StoreError."""
-        with store_errors(self._uri):
-            self._mlflow.log_metrics(dict(metrics), step=step, run_id=self.run_id)
+        """All metrics of an iteration in one call, written in the background. Raises StoreError for the writing before this.
+
+        What could not be written is kept and written by the next call.
+        """
+        self._pending[step] = dict(metrics)
+        self.flush()
+        self._writing = self._writer.submit(self._write)
+
+    def flush(self) -> None:
+        """Wait until what was logged is on record. Raises StoreError."""
+        if self._writing is not None:
+            writing, self._writing = self._writing, None
+            writing.result()
+
+    def _write(self) -> None:
+        for step, metrics in list(self._pending.items()):
+            with store_errors(self._uri):
+                self._mlflow.log_metrics(metrics, step=step, run_id=self.run_id)
+            del self._pending[step]
 
     def logged(self, key: str) -> set[int]:
         """The steps at which a metric is on record."""
+        self.flush()
         with store_errors(self._uri):
             history = self._mlflow.MlflowClient().get_metric_history(self.run_id, key)
         return {metric.step for metric in history}
@@ -198,7 +218,10 @@ def open_run(
                 mlflow.set_tags({**(tags or {}), **({"dvc.experiment": experiment_name} if experiment_name else {})})
                 _log_inputs(mlflow, project, inputs)
         atomic_write(state, (json.dumps({"uri": uri, "run_id": run_id}) + "\n").encode())
-        yield Tracker(mlflow, uri, run_id)
+        with ThreadPoolExecutor(1, "mlflow") as writer:
+            tracker = Tracker(mlflow, uri, run_id, writer)
+            yield tracker
+            tracker.flush()
         status = "FINISHED"
     finally:
         with store_errors(uri):

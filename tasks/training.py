@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from tasks.timings import Timings
 from tasks.tracking import Tracker, open_run
 from tasks.update import update_stage
 from tasks.validation import validator
-from tasks.weight_sync import sync_weights
+from tasks.weight_sync import publish, sync_weights
 from tasks.workers import RolloutWorker, WorkerPool
 
 FINAL_WINDOW = 10  # iterations that the final metrics are averaged over
@@ -56,10 +57,15 @@ class Inputs:
 
 
 class TrainingRun:
-    """What lives as long as a run: policy, workers, history, tracker. Plain object: an orchestrator must not look inside."""
+    """What lives as long as a run: policy, workers, history, tracker, and the thread that writes while others work.
 
-    def __init__(self, project: Project, params: Params, inputs: Inputs, pool: WorkerPool, tracker: Tracker) -> None:
-        self.project, self.params, self.pool, self.tracker = project, params, pool, tracker
+    Plain object: an orchestrator must not look inside.
+    """
+
+    def __init__(
+        self, project: Project, params: Params, inputs: Inputs, pool: WorkerPool, tracker: Tracker, writer: Executor
+    ) -> None:
+        self.project, self.params, self.pool, self.tracker, self.writer = project, params, pool, tracker, writer
         self.identity = inputs.identity
         self.folder = self.identity.folder(project)
         self.tasks, self.validation_tasks, self.limits = inputs.tasks, inputs.validation_tasks, inputs.limits
@@ -88,6 +94,7 @@ class Iteration:
         self.timings = Timings()
         self.plan: Plan
         self.tables: Tables
+        self.stored: Future[None]
         self.rollouts: list[Rollout]
         self.trained: list[Rollout]
         self.metrics: dict[str, float] = {}
@@ -115,21 +122,30 @@ def sample(it: Iteration) -> None:
     run = it.run
     with it.timings("rollouts"):
         specs = it.plan.specs(run.tasks)
-        it.tables, busy_s = sample_stage(it.folder, it.plan.digests, specs, run.pool, run.params)
+        it.tables, busy_s, it.stored = sample_stage(
+            it.folder, it.plan.digests, specs, run.pool, run.params, run.writer
+        )
         it.timings.sampling_s += busy_s
 
 
 def validate(it: Iteration) -> None:
-    """Check the tables, set bad rollouts aside, keep the ledger."""
-    share = it.run.params.validation.max_excluded_share
+    """Check the tables, set bad rollouts aside, keep the ledger; meanwhile the tables are being stored."""
     with it.timings("validation"):
-        it.rollouts, it.trained = validate_stage(
-            it.folder, it.plan.digests, it.tables, validator(), it.number, it.plan.limit_s, share
-        )
-        it.metrics |= iteration_metrics(it.trained)
-        every = it.metrics if len(it.trained) == len(it.rollouts) else iteration_metrics(it.rollouts)
-        it.metrics |= {f"all/{key}": value for key, value in every.items() if key.split("/")[0] in ("reward", "stop")}
-        it.metrics["excluded/share"] = 1.0 - len(it.trained) / len(it.rollouts)
+        try:
+            _judge(it)
+        finally:
+            it.stored.result()
+
+
+def _judge(it: Iteration) -> None:
+    share = it.run.params.validation.max_excluded_share
+    it.rollouts, it.trained = validate_stage(
+        it.folder, it.plan.digests, it.tables, validator(), it.number, it.plan.limit_s, share
+    )
+    it.metrics |= iteration_metrics(it.trained)
+    every = it.metrics if len(it.trained) == len(it.rollouts) else iteration_metrics(it.rollouts)
+    it.metrics |= {f"all/{key}": value for key, value in every.items() if key.split("/")[0] in ("reward", "stop")}
+    it.metrics["excluded/share"] = 1.0 - len(it.trained) / len(it.rollouts)
 
 
 def learn(it: Iteration) -> None:
@@ -150,6 +166,7 @@ def learn(it: Iteration) -> None:
         )
         it.metrics |= metrics
         it.timings.gradient_s += gradient_s
+        publish(run.learner, run.pool)
 
 
 def evaluate(it: Iteration) -> None:
@@ -180,11 +197,11 @@ def close(it: Iteration) -> None:
     it.timings.write(it.folder / "timings.json")
 
 
-def track(it: Iteration, previous: Timings | None) -> None:
-    """One call to MLflow. Its own seconds are known afterwards: what is on record is the previous iteration's."""
+def track(it: Iteration) -> None:
+    """One call to MLflow, written while the next iteration runs; `time/tracking_s` is what had to be waited for."""
     with it.timings("tracking"):
-        last_s = previous.stages.get("tracking", 0.0) if previous else 0.0
-        it.run.tracker.log(it.run.history.metrics[it.number] | it.timings.metrics(last_s), it.number)
+        it.run.tracker.flush()
+    it.run.tracker.log(it.run.history.metrics[it.number] | it.timings.metrics(), it.number)
 
 
 def catch_up(run: TrainingRun) -> None:
@@ -236,8 +253,9 @@ def open_training(
     with (  # the workers start while MLflow is being imported
         WorkerPool(own, inputs.tasks[0], worker) as pool,
         open_run(project, own, identity.name, folder.tracking, files, tags) as tracker,
+        ThreadPoolExecutor(1, "tables") as writer,
     ):
-        run = TrainingRun(project, own, inputs, pool, tracker)
+        run = TrainingRun(project, own, inputs, pool, tracker, writer)
         catch_up(run)
         validator()
         settle()

@@ -12,6 +12,12 @@ from tasks.probe import make_probe
 from tasks.workers import WorkerPool
 
 
+def publish(learner: Learner, pool: WorkerPool) -> None:
+    """Let the workers start to load the learner's published version; `sync_weights` waits for them."""
+    if pool.published != learner.published:
+        pool.start_sync(learner.published, make_probe(learner.model, len(learner.tokenizer)))
+
+
 def sync_weights(learner: Learner, pool: WorkerPool) -> int:
     """Bring the workers to the learner's published version; returns that version.
 
@@ -19,8 +25,8 @@ def sync_weights(learner: Learner, pool: WorkerPool) -> int:
     its model file. Raises WeightError for another digest, another version or a probe that disagrees; the pool's version
     is then not advanced.
     """
-    if pool.published != learner.published:
-        pool.sync(learner.published, make_probe(learner.model, len(learner.tokenizer)))
+    publish(learner, pool)
+    pool.confirm()
     return learner.published.version
 
 

@@ -132,6 +132,7 @@ class WorkerPool:
         self.params = params
         self.published: Published | None = None
         self._probe: Probe | None = None
+        self._loading: tuple[Published, Probe, list[Any]] | None = None
         self._example = example
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         cpus = resources.get("CPU", 1.0)
@@ -159,9 +160,22 @@ class WorkerPool:
 
     def sync(self, published: Published, probe: Probe) -> None:
         """Bring every worker to this version; nothing to do when it is there. Raises WeightError: the run must stop."""
-        if self.published == published:
+        if self.published != published:
+            self.start_sync(published, probe)
+            self.confirm()
+
+    def start_sync(self, published: Published, probe: Probe) -> None:
+        """Let every worker begin to load this version; `confirm`, or the next `run`, waits for it."""
+        if self._loading is not None and self._loading[0] == published:
             return
-        self._confirm([actor.sync.remote(published, probe) for actor in self._actors], published)
+        self._loading = (published, probe, [actor.sync.remote(published, probe) for actor in self._actors])
+
+    def confirm(self) -> None:
+        """Wait for what `start_sync` began; only then is the version the pool's. Raises WeightError: the run must stop."""
+        if self._loading is None:
+            return
+        (published, probe, refs), self._loading = self._loading, None
+        self._confirm(refs, published)
         self.published, self._probe = published, probe
 
     def _confirm(self, refs: list[Any], published: Published) -> None:
@@ -183,6 +197,7 @@ class WorkerPool:
 
     def run(self, specs: Sequence[RolloutSpec], params: Params | None = None) -> Batch:
         """Run every rollout once. Returns within worker_timeout_s + grace_s, whatever a worker does."""
+        self.confirm()
         if self.published is None:
             raise WeightError("The rollout workers have no weights; sync them before they run rollouts.")
         params = params or self.params

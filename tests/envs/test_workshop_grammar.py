@@ -171,11 +171,14 @@ def test_random_actions_follow_the_exact_distribution():
 def test_shuffled_facts_are_varied_uniform_in_keys_and_leave_the_rest_alone():
     rng = random.Random(0)
     n = 8000
-    keys, filled, near, conflicts = Counter(), Counter(), 0, 0
+    keys, filled, boards, near, conflicts = Counter(), Counter(), Counter(), 0, 0
     for _ in range(n):
         words = grammar.shuffle_facts(FULL, rng)
-        assert words[:7] == FULL[:7] and words[22:] == FULL[22:] and words[13] == "msgs" and len(words) == 34
-        facts_shown = grammar.read_observation(words).facts
+        assert words[:7] == FULL[:7] and words[22:26] == FULL[22:26] and words[13] == "msgs" and len(words) == 34
+        shown = grammar.read_observation(words)
+        facts_shown = shown.facts
+        assert shown.board == grammar.read_observation(FULL).board[: len(shown.board)]
+        boards[len(shown.board)] += 1
         filled[len(facts_shown)] += 1
         near += bool({x for x, _ in facts_shown} & {"p07", "p30"})
         conflicts += len(set(facts_shown)) > len({x for x, _ in facts_shown})
@@ -183,6 +186,10 @@ def test_shuffled_facts_are_varied_uniform_in_keys_and_leave_the_rest_alone():
     # 0..3 notes and 0..4 messages, each uniform: 1 of 20 is empty, 1 of 20 full (standard deviation .0024).
     assert set(filled) == set(range(8))
     assert abs(filled[0] / n - 0.05) < 0.013 and abs(filled[7] / n - 0.05) < 0.013
+    # Cut boards keep 0 to 3 slots, equally often: a quarter of the share each (.02, standard deviation .0016).
+    short = grammar.SHORT_BOARD_SHARE
+    assert set(boards) == set(range(5)) and abs(boards[4] / n - (1 - short)) < 5 * (short * (1 - short) / n) ** 0.5
+    assert all(abs(boards[m] / n - short / 4) < 5 * (short / 4 / n) ** 0.5 for m in range(4))
     total = sum(keys.values())
     assert all(abs(keys[k] / total - 1 / 16) < 5 * (1 / 16 * 15 / 16 / total) ** 0.5 for k in lang.KEYS)
     assert near / n > 0.8  # the packages of the board are preferred

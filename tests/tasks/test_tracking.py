@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rlcr_core.errors import StoreError
 from rlcr_core.metrics import iteration_metrics
 from tasks.paths import Project
 from tasks.timings import Timings
-from tasks.tracking import absolute_uri, flatten, open_run, versions_of
+from tasks.tracking import Tracker, absolute_uri, flatten, open_run, versions_of
 from tests.support import changed, rollout
 
 
@@ -98,6 +99,27 @@ def test_checkpoints_are_artifacts_and_one_model_with_metrics(opened: dict[str, 
     models = client.search_logged_models([run.info.experiment_id])
     assert [model.model_id for model in models] == [run.data.tags["model_id"]]
     assert ("reward/return_mean", 0.25) in {(m.key, m.value) for m in models[0].metrics}
+
+
+def test_what_the_background_could_not_write_is_said_at_the_next_call_and_written_then() -> None:
+    class Store:
+        broken, got = True, {}
+
+        def log_metrics(self, metrics: dict[str, float], step: int, run_id: str) -> None:
+            if self.broken:
+                raise OSError("database is locked")
+            self.got[step] = metrics
+
+    store = Store()
+    with ThreadPoolExecutor(1) as writer:
+        tracker = Tracker(store, "sqlite:///x.db", "id", writer)
+        tracker.log({"a": 1.0}, 0)
+        with pytest.raises(StoreError, match=r"x\.db cannot be used: database is locked"):
+            tracker.log({"a": 2.0}, 1)
+        store.broken = False
+        tracker.log({"a": 2.0}, 1)  # the orchestrator's retry
+        tracker.flush()
+    assert store.got == {0: {"a": 1.0}, 1: {"a": 2.0}}
 
 
 @pytest.mark.parametrize("uri", ["sqlite:///{blocked}/mlflow.db", "nonsense://x"])

@@ -116,6 +116,14 @@ def test_a_wrong_probe_stops_the_run_and_advances_no_version(setting: Setting) -
     assert {turn.policy_version for r in rollouts for turn in r.turns()} == {0}  # workers kept the proved weights
 
 
+def test_weights_that_are_still_loading_are_waited_for(setting: Setting) -> None:
+    setting.pool.start_sync(setting.published._replace(version=0), setting.probe)
+    setting.pool.start_sync(setting.published._replace(version=0), setting.probe)  # once is enough
+    rollouts = from_tables(collect(setting.specs()[:2], setting.pool, setting.params).tables)
+    assert {turn.policy_version for r in rollouts for turn in r.turns()} == {0}
+    assert setting.pool.published == setting.published
+
+
 def test_weights_with_another_digest_are_refused(setting: Setting) -> None:
     with pytest.raises(WeightError, match="expected SHA-256 0000"):
         setting.pool.sync(Published(setting.published.path, "0000", 1), setting.probe)
