@@ -24,7 +24,7 @@ from rlcr_core import lfm2
 from rlcr_core.config import PolicyConfig
 from rlcr_core.errors import StoreError, WeightError
 from rlcr_core.packing import Batch
-from rlcr_core.tokens import WordTokenizer
+from rlcr_core.tokens import PolicyTokenizer
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar for each 400 kB checkpoint would drown the stages' own progress
 getLogger("transformers.integrations.hub_kernels").setLevel(ERROR)  # no optional kernels on the CPU
@@ -49,15 +49,15 @@ def build_policy(config: PolicyConfig, vocab_size: int, seed: int) -> PreTrained
     return model
 
 
-def load_policy(directory: str | Path) -> PreTrainedModel:
-    """Load a checkpoint directory in float32. Raises WeightError when it is missing or not loadable."""
+def load_policy(directory: str | Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """Load a checkpoint directory in `dtype`. Raises WeightError when it is missing or not loadable."""
     path = Path(directory)
     if not (path / "config.json").is_file():
         raise WeightError(f"{path} holds no policy (config.json is missing); run the stage that makes it, or `dvc repro`.")
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=torch.float32, local_files_only=True
+            path, config=config, dtype=dtype, local_files_only=True
         )
     except Exception as error:
         raise WeightError(f"{path} cannot be loaded: {error}; restore it, or run the stage that makes it.") from error
@@ -65,7 +65,7 @@ def load_policy(directory: str | Path) -> PreTrainedModel:
     return model
 
 
-def save_policy(model: PreTrainedModel, tokenizer: WordTokenizer, directory: str | Path) -> None:
+def save_policy(model: PreTrainedModel, tokenizer: PolicyTokenizer, directory: str | Path) -> None:
     """Write a checkpoint directory (safetensors, config, tokenizer) under a temporary name, then rename it."""
     target = Path(directory)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,28 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
+class PolicyTokenizer(Tokenizer, Protocol):
+    """What else a policy's folder needs of it: its size, and files that transformers and vLLM read."""
+
+    def __len__(self) -> int: ...
+
+    def save(self, directory: str | Path) -> None: ...
+
+
+def load_tokenizer(directory: str | Path) -> PolicyTokenizer:
+    """The tokenizer of a policy's folder: this project's word-level one, or a chat model's. Raises DataError, ConfigError."""
+    path = Path(directory, "tokenizer.json")
+    try:
+        kind = json.loads(path.read_text(encoding="utf-8"))["model"]["type"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is not readable as a tokenizer ({error!r}); restore the folder or make it again.") from error
+    if kind == "WordLevel":
+        return WordTokenizer.load(directory)
+    from rlcr_core.chat.tokenizer import ChatTokenizer
+
+    return ChatTokenizer.load(directory)
+
+
 class WordTokenizer:
     """Ids: 0 padding, 1 unknown, then the vocabulary in its order."""
 

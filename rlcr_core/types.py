@@ -204,6 +204,17 @@ class Environment(Protocol):
         """The same message with its content scrambled: the causal control of evaluations."""
 
 
+@runtime_checkable
+class Described(Protocol):
+    """What an environment adds to be played by chat models in open text; without it they read `observe`'s words."""
+
+    def rules(self, is_ceo: bool) -> str:
+        """A few lines for the system prompt: what earns a reward, what its tools do."""
+
+    def describe(self, view: AgentView) -> str:
+        """The state that this agent sees now; messages and the results of its calls are shown by the harness, not here."""
+
+
 @dataclass(slots=True)
 class Turn:
     """One agent's turn. A turn cut by the deadline keeps the tokens sampled by then (`cut`), without effect."""

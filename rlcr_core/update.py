@@ -89,6 +89,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def _settle(network: PreTrainedModel, device: torch.device, frozen: torch.dtype) -> None:
+    """Move to the device: what is trained in float32, what is frozen in the type that it is read in anyway."""
+    torch.nn.Module.to(network, device=device)
+    for parameter in network.parameters():
+        parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else frozen)
+
+
 def check_contexts(contexts: Sequence[Context]) -> None:
     """Raises DataError when there is none, or names the first with an advantage or a logprob that is not finite."""
     if not contexts:
@@ -136,9 +143,9 @@ class Updater:
         self.reference = reference if config.kl > 0 else None
         for network in (model, self.reference):
             if network is not None:
-                torch.nn.Module.to(network, device=self.device, dtype=torch.float32)
+                _settle(network, self.device, torch.bfloat16 if config.dtype == "bfloat16" else torch.float32)
         self.one_per_row = has_recurrent_layers(model)
-        self.parameters = dict(model.named_parameters())
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         parallel = config.threads > 1 and self.device.type == "cpu"
         self._pool = ThreadPoolExecutor(config.threads, initializer=torch.set_num_threads, initargs=(1,)) if parallel else None
         self.optimizer = torch.optim.AdamW(

@@ -2,7 +2,8 @@
 
 A checkpoint adds the optimiser's state and plain JSON meta data to the policy; engines load its weights by digest
 (`Published`), a run goes on from all of it. It is written to a temporary folder and renamed, and equal tensors give
-equal bytes.
+equal bytes. Where low-rank adapters are trained a checkpoint holds the adapters alone, in peft's format, and its readers
+are told where the base lies.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from rlcr_core import lora
 from rlcr_core.errors import DataError, StoreError, WeightError
+from rlcr_core.lora import Adapters
 from rlcr_core.manifests import (
     atomic_write,
     canonical_json,
@@ -39,17 +42,29 @@ CHECKPOINT_FILE = "checkpoint.json"
 
 
 class Published(NamedTuple):
-    """A version of the weights: its Hugging Face folder and the SHA-256 of the model.safetensors in it."""
+    """A version of the weights: its folder, the SHA-256 of the weights in it, and the base's folder for adapters."""
 
     path: Path
     digest: str
     version: int
+    base: Path | None = None
 
     @classmethod
-    def of(cls, directory: str | Path, version: int) -> Published:
+    def of(cls, directory: str | Path, version: int, base: Path | None = None) -> Published:
         """The folder as it is on disk now. Raises StoreError when its weights cannot be read."""
         path = Path(directory)
-        return cls(path, digest_file(path / MODEL_FILE), version)
+        return cls(path, digest_file(weights_file(path)), version, base)
+
+    @property
+    def policy(self) -> Path:
+        """The folder with config.json: what the model is built from before the weights are loaded."""
+        return self.base or self.path
+
+
+def weights_file(directory: Path) -> Path:
+    """The file that holds a folder's weights: model.safetensors, or adapters alone."""
+    adapters = directory / lora.ADAPTER_FILE
+    return adapters if adapters.is_file() else directory / MODEL_FILE
 
 
 def check_finite(tensors: Mapping[str, Tensor], what: str) -> None:
@@ -87,7 +102,11 @@ def _check_digest(path: Path, expected: str) -> None:
         )
 
 
-def _write_model(model: PreTrainedModel, tokenizer: Any, directory: Path) -> None:
+def _write_model(model: PreTrainedModel, tokenizer: Any, directory: Path, adapters: Adapters | None) -> None:
+    if adapters is not None:
+        check_finite(lora.adapter_state(model), f"The adapters to be saved in {directory.parent}")
+        lora.save_adapter(model, adapters.config, str(adapters.base), directory)
+        return
     check_finite(model.state_dict(), f"The model to be saved in {directory.parent}")
     inner = directory / "model"  # inside, so that whatever a kill leaves goes away with the temporary folder
     try:
@@ -101,17 +120,22 @@ def _write_model(model: PreTrainedModel, tokenizer: Any, directory: Path) -> Non
     inner.rmdir()
 
 
-def load_weights(path: str | Path, digest: str) -> dict[str, Tensor]:
+def load_weights(path: str | Path, digest: str, base: Path | None = None) -> dict[str, Tensor]:
     """The tensors of a published folder (or of a safetensors file), on the CPU, by parameter name.
 
-    Raises WeightError when the file is missing or damaged, has another digest, or a tensor is not finite.
+    Adapters come merged into the weights of `base`. Raises WeightError when the file is missing or damaged, has another
+    digest, or a tensor is not finite.
     """
     path = Path(path)
-    file = path / MODEL_FILE if path.is_dir() else path
+    file = weights_file(path) if path.is_dir() else path
     _check_digest(file, digest)
     tensors = _load_tensors(file)
     check_finite(tensors, str(file))
-    return tensors
+    if file.name != lora.ADAPTER_FILE:
+        return tensors
+    if base is None:
+        raise WeightError(f"{file} holds adapters, and no base was named to merge them into; name the base's folder.")
+    return lora.merge(_load_tensors(base / MODEL_FILE), tensors, lora.read_adapter(path)[1])
 
 
 def save_checkpoint(
@@ -120,6 +144,7 @@ def save_checkpoint(
     tokenizer: Any,
     optimizer_state: Mapping[str, Tensor],
     meta: Mapping[str, Any],
+    adapters: Adapters | None = None,
 ) -> str:
     """Write a checkpoint folder: Hugging Face files, optimizer.safetensors and checkpoint.json (digests and meta).
 
@@ -130,7 +155,7 @@ def save_checkpoint(
     path = Path(directory)
     check_finite(optimizer_state, f"The optimiser state to be saved in {path}")
     with replaced_directory(path) as temporary:
-        _write_model(model, tokenizer, temporary)
+        _write_model(model, tokenizer, temporary, adapters)
         _save_tensors(optimizer_state, temporary / OPTIMIZER_FILE)
         content = {"files": digest_files(temporary), "meta": dict(meta)}
         atomic_write(temporary / CHECKPOINT_FILE, canonical_json(content, f"The meta data of {path}"))
@@ -142,7 +167,7 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
     try:
         content = json.loads(index.read_bytes())
         files, meta = dict(content["files"]), dict(content["meta"])
-        if not {MODEL_FILE, OPTIMIZER_FILE} <= set(files):
+        if OPTIMIZER_FILE not in files or not {MODEL_FILE, lora.ADAPTER_FILE} & set(files):
             raise KeyError(f"{MODEL_FILE} and {OPTIMIZER_FILE} in files")
         return files, meta
     except OSError as error:
@@ -156,12 +181,13 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
 
 def load_checkpoint(
-    directory: str | Path, expected_digest: str | None = None
+    directory: str | Path, expected_digest: str | None = None, adapters: Adapters | None = None
 ) -> tuple[PreTrainedModel, dict[str, Tensor], dict[str, Any]]:
     """The model (on the CPU), optimiser state and meta of a checkpoint; every file's digest is checked first.
 
-    `expected_digest` is what save_checkpoint returned. Raises WeightError saying which file, expected and got, also for
-    non-finite tensors; DataError when checkpoint.json is missing or unreadable.
+    `expected_digest` is what save_checkpoint returned, `adapters` says what a checkpoint of adapters belongs to.
+    Raises WeightError saying which file, expected and got, also for non-finite tensors; DataError when
+    checkpoint.json is missing or unreadable.
     """
     path = Path(directory)
     restore_directory(path)
@@ -172,6 +198,9 @@ def load_checkpoint(
         _check_digest(path / name, digest)
     optimizer_state = _load_tensors(path / OPTIMIZER_FILE)
     check_finite(optimizer_state, str(path / OPTIMIZER_FILE))
-    model = load_policy(path)
+    model = load_policy(path if adapters is None else adapters.base)
+    if adapters is not None:
+        lora.inject(model, adapters.config, 0)
+        lora.load_adapter_state(model, lora.read_adapter(path)[0])
     check_finite(model.state_dict(), str(path / MODEL_FILE))
     return model, optimizer_state, meta

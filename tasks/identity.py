@@ -20,6 +20,7 @@ CODE = (  # what decides a run's bytes; dvc.yaml names the same files as depende
     "rlcr_core", "envs", "tasks/learner.py", "tasks/plan.py", "tasks/rejection.py", "tasks/rollouts.py", "tasks/training.py",
     "tasks/trajectory_frames.py", "tasks/update.py", "tasks/validation.py", "tasks/workers.py",
 )  # fmt: skip
+RELEVANT = ("latency", "collective", "context", "harness", "engine", "rollouts", "update", "validation")
 SOURCES = Path(__file__).resolve().parent.parent
 
 
@@ -49,7 +50,8 @@ class Identity:
 def relevant(params: Params, mode: Mode) -> dict[str, Any]:
     """The parameters that a training run reads itself; the others reach it through the digests of its input files."""
     everything = params.for_mode(mode).model_dump(mode="json")
-    chosen = {k: everything[k] for k in ("latency", "collective", "context", "rollouts", "update", "validation")}
+    chosen = {k: everything[k] for k in RELEVANT}
+    chosen["policy"] = {"lora": everything["policy"]["lora"]}
     train = everything["train"]
     chosen["train"] = {k: train[k] for k in ("iterations", "evaluate_every", "checkpoint_every")}
     chosen["evaluation"] = {"limit_s": everything["evaluation"]["limit_s"]}

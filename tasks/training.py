@@ -216,7 +216,7 @@ def export(run: TrainingRun) -> Path:
     """Copy the final checkpoint, its metrics and the curves to artifacts/, and to MLflow. Raises StoreError."""
     target = run.project.trained(run.identity.mode, run.identity.seed)
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(run.folder.checkpoint(run.done), target / "checkpoint")
+    run.learner.export(target / "checkpoint")
     final = {key: value for key, value in run.history.final(FINAL_WINDOW).items() if key in FINAL}
     atomic_write(target / "metrics.json", canonical_json(final, f"The metrics of {run.identity.name}"))
     run.history.write_curves(target / "curves.csv")

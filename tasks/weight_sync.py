@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlcr_core.policy import load_policy
-from rlcr_core.tokens import WordTokenizer
+from rlcr_core.tokens import load_tokenizer
 from rlcr_core.weights import Published
 from tasks.learner import Learner
 from tasks.probe import make_probe
@@ -33,4 +33,4 @@ def sync_weights(learner: Learner, pool: WorkerPool) -> int:
 def sync_folder(directory: Path, version: int, pool: WorkerPool) -> None:
     """Bring the workers to the policy in a Hugging Face folder, for evaluations. Raises WeightError as above."""
     published = Published.of(directory, version)
-    pool.sync(published, make_probe(load_policy(directory), len(WordTokenizer.load(directory))))
+    pool.sync(published, make_probe(load_policy(directory), len(load_tokenizer(directory))))
