@@ -26,7 +26,7 @@ Report = Callable[[int, float], None]
 def base_digest(params: Params, task: Task) -> str:
     """SHA-256 of what a base must have been made for: environment, vocabulary, policy and cloning settings."""
     settings = {name: getattr(params.base, name) for name in SETTINGS}
-    policy = params.policy.model_dump(mode="json")
+    policy = params.policy.model_dump(mode="json", exclude={"model", "lora"})
     document = [task.environment, settings, policy, list(make_tokenizer(task).words)]
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
