@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)
 WANTED := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/installed-$(WANTED)
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo demo-llm doctor test lint clean
 setup: $(STAMP)
 
 $(STAMP):
@@ -34,7 +34,7 @@ $(STAMP):
 	  echo "No CPU build of torch $(TORCH) found: taking the ordinary one (see TORCH_ARGS in the Makefile)."; \
 	  $(BIN)/pip install -q $(PIP_ARGS) $(TORCH_ARGS) -c constraints.txt torch==$(TORCH); }; \
 	fi
-	$(BIN)/pip install -q $(PIP_ARGS) -c constraints.txt -e '.[test]'
+	$(BIN)/pip install -q $(PIP_ARGS) -c constraints.txt -e '.[test,llm]'
 	@echo $(WANTED) >$@
 
 demo: setup
@@ -46,6 +46,13 @@ demo: setup
 	@echo "Table   artifacts/evaluation/summary.json (python -m flows.table prints it)"
 	@echo "Report  $(CURDIR)/artifacts/report/index.html"
 	@echo "MLflow  $(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlflow.db"
+
+# The same pipeline with a real chat model (docs/models.md), in a folder of its own under runs/.
+demo-llm: setup
+	$(BIN)/python -m flows.workspace docs/profiles/demo-llm.yaml
+
+doctor: setup
+	$(BIN)/python -m flows.doctor
 
 lint: setup
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ Rules, in the order in which they are checked:
     tools           distinct names, a real kind, min_tokens >= 1, finite min_tool_s >= 0, one tool of its own at least
     names           agents have distinct, stable names
     time_left       the observation depends on the seconds left
+    described       optional prose for chat models: both members or none; texts that asking again does not change
     parse           any text gives a Call and never an exception; a valid one names a tool, with its kind and length
     messages        judge gives finite numbers; corrupt keeps the number of words and depends on its seed alone
     begin           a finite tool time >= min_tool_s; earns nothing
@@ -38,7 +39,7 @@ from envs.driving import (
     view_of,
 )
 from rlcr_core.errors import EnvironmentFault, RLCRError
-from rlcr_core.types import Call, Environment, Task, ToolSpec, TurnKind
+from rlcr_core.types import Call, Described, Environment, Task, ToolSpec, TurnKind
 
 
 def check_environment(
@@ -64,6 +65,7 @@ def _check_rules(make: Callable[[Task], Environment], task: Task, seed: int, act
     tools = _check_tools(environment)
     _check_names(make(task), words)
     _check_time_left(make, task)
+    _check_described(make, task)
     _check_texts(make(task), words, tools, seed)
     propose = _proposals(task, words, actions)
     first = Drive(make(task), tools, words, propose, seed, watch=True).run()
@@ -129,6 +131,25 @@ def _check_time_left(make: Callable[[Task], Environment], task: Task) -> None:
         environment = make(task)
         texts.append(environment.observe(view_of(environment, 0, 0.0, limit_s, 0)).text)
     require("time_left", texts[0] != texts[1], f"the same observation 1 s and {LIMIT_S:g} s before the deadline")
+
+
+def _check_described(make: Callable[[Task], Environment], task: Task) -> None:
+    """The optional protocol `Described`: a chat model reads these texts instead of the observation's words."""
+    environment = make(task)
+    members = ("rules", "describe")
+    there = [name for name in members if hasattr(environment, name)]
+    require("described", len(there) in (0, 2), f"it has {there} only, expected both of {list(members)} or none")
+    if not isinstance(environment, Described):
+        return
+    for is_ceo in (True, False):
+        rules = environment.rules(is_ceo)
+        require("described", isinstance(rules, str) and bool(rules.strip()), f"rules({is_ceo}) is {rules!r}, expected a text")
+    for agent in range(N_AGENTS):
+        view = view_of(environment, agent, 0.0, LIMIT_S, agent)
+        text = environment.describe(view)
+        require("described", isinstance(text, str), f"describe gave {text!r}, expected a text")
+        again = environment.describe(view)
+        require("described", text == again, f"describe gave {text!r}, then {again!r} for the same view")
 
 
 def _check_texts(environment: Environment, words: frozenset[str] | None, tools: dict[str, ToolSpec], seed: int) -> None:

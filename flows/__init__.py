@@ -8,6 +8,9 @@
     table      prints the last evaluation again
     report     one HTML file and its pictures: artifacts/report/
     serve      train and evaluate on a schedule, against a running Prefect server
+    workspace  the whole pipeline with another parameter file, in a folder of its own
+    calibrate  fit the derived clock's constants to this machine
+    doctor     what this machine can run, and what to do about the rest
 
 The environment is prepared here because it must be complete before any of these modules imports its tools.
 """

@@ -46,7 +46,8 @@ def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
     project, params = Project.here(), load_params(params_file)
     test = project.tasks("test")
     state = evaluation_run_file(project, params)
-    wanted = [(o, seed) for seed in params.train.seeds for o in organisations(params.train.modes)]
+    chosen = organisations(params.train.modes, params.engine.kind == "openai")
+    wanted = [(o, seed) for seed in params.train.seeds for o in chosen]
     with (
         WorkerPool(params, read_tasks(test)[0]) as pool,
         open_run(project, params, "evaluation", state, {"test": test}) as tracker,

@@ -3,15 +3,27 @@
 A turn that starts at t0 with p new prompt tokens, n sampled tokens and a tool call of d seconds ends at
 t0 + turn_overhead_s + p / prefill_tps + n / decode_tps + d. Times are rounded to nanoseconds, so that sums of decimal
 constants compare as written (0.1 + 0.2 equals 0.3).
+
+The constants are those of `latency`, or of the file that `latency.calibration` names: measured on a machine by
+`python -m flows.calibrate`, they make the derived clock that machine's own.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
 
 from rlcr_core.config import CollectiveConfig, LatencyConfig
+from rlcr_core.errors import ConfigError
 from rlcr_core.types import ToolSpec
+
+CONSTANTS = ("turn_overhead_s", "prefill_tps", "decode_tps", "shared_capacity")
 
 
 def tick(time_s: float) -> float:
@@ -23,7 +35,8 @@ class LatencyModel:
     """Times of turns. With `shared_capacity` C > 0, `busy` agents above C share it: decode_tps falls by C / busy."""
 
     def __init__(self, config: LatencyConfig) -> None:
-        self.config = config
+        """Raises ConfigError when `calibration` names a file that cannot be used."""
+        self.config = calibrated(config)
 
     def decode_tps(self, busy: int = 1) -> float:
         """Tokens per second of one agent while `busy` agents of its rollout are sampling."""
@@ -50,6 +63,33 @@ class LatencyModel:
         invalid = (1, collective.error_s)
         calls = [(n, min(d, collective.error_s)) for n, d in zip(tokens, durations, strict=True)] + [invalid]
         return tick(self.config.turn_overhead_s + min(n / self.config.decode_tps + d for n, d in calls))
+
+
+def calibrated(config: LatencyConfig) -> LatencyConfig:
+    """The same section with the constants of its calibration file, if it names one. Raises ConfigError."""
+    if not config.calibration:
+        return config
+    try:
+        changed_ns = os.stat(config.calibration).st_mtime_ns
+    except OSError as error:
+        raise ConfigError(
+            f"latency.calibration names {config.calibration!r}, which cannot be read ({error.strerror}); make it with "
+            "`python -m flows.calibrate`, or empty latency.calibration to take the constants of params.yaml."
+        ) from None
+    return _read_calibration(config.calibration, changed_ns)
+
+
+@lru_cache(maxsize=8)
+def _read_calibration(path: str, changed_ns: int) -> LatencyConfig:
+    try:
+        constants = yaml.safe_load(Path(path).read_text(encoding="utf-8"))["constants"]
+        return LatencyConfig(**{name: constants[name] for name in CONSTANTS}, calibration=path)
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValidationError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"{path} is no calibration: expected `constants` with {', '.join(CONSTANTS)} ({reason}); make it again with "
+            "`python -m flows.calibrate`, or change latency.calibration."
+        ) from None
 
 
 COLLECTIVE_TOOLS = ("dm", "post", "read", "search", "wait", "hire", "fire")

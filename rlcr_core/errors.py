@@ -35,3 +35,7 @@ class StoreError(RLCRError):
 
 class GateError(RLCRError):
     """A policy is too weak to start from, or too many rollouts of an iteration were excluded."""
+
+
+class StageError(RLCRError):
+    """A stage that ran as a process of its own ended with an error, which it has said itself."""

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from rlcr_core.config import Params
 from rlcr_core.errors import ConfigError, EnvironmentFault
-from rlcr_core.tokens import Tokenizer, WordTokenizer
+from rlcr_core.tokens import Tokenizer
 from rlcr_core.types import AgentView, Call, Environment, ToolSpec, TurnKind
 
 
@@ -104,6 +104,14 @@ class WordHarness:
 
 def make_harness(environment: Environment, tokenizer: Tokenizer, params: Params) -> Harness:
     """The harness that the tokenizer's policy needs. Raises ConfigError when they do not fit."""
-    if isinstance(tokenizer, WordTokenizer) or params.harness.kind == "words":
+    if params.harness.kind == "words":
         return WordHarness(environment, tokenizer, params)
-    raise ConfigError("harness.kind chat is not there")
+    from rlcr_core.chat.harness import ChatHarness
+    from rlcr_core.chat.tokenizer import ChatTokenizer
+
+    if not isinstance(tokenizer, ChatTokenizer):
+        raise ConfigError(
+            f"harness.kind chat needs a chat model's tokenizer, got {type(tokenizer).__name__}; change policy.model or "
+            "harness.kind."
+        )
+    return ChatHarness(environment, tokenizer, params)

@@ -62,7 +62,7 @@ class _Agent:
 
 
 @dataclass(slots=True)
-class _Pending:
+class Pending:
     """A turn in flight: its request before sampling, its calls afterwards, and the results of those that have ended."""
 
     turn: Turn
@@ -71,6 +71,7 @@ class _Pending:
     busy: int
     calls: tuple[Call, ...] = ()
     results: list[CallResult] = field(default_factory=list)
+    waits_since_s: float = 0.0  # while dormant
 
     @property
     def call(self) -> Call:
@@ -91,8 +92,8 @@ class Simulation:
         tools = {t.name: t for is_ceo in (True, False) for t in self.harness.tools(is_ceo)}
         self.shortest_s = self.latency.shortest_turn_s(tools.values(), params.collective)
         self.agents: list[_Agent] = [_Agent()]
-        self.flying: dict[int, _Pending] = {}
-        self.dormant: dict[int, _Pending] = {}  # agents that wait for a message (wait_s: null)
+        self.flying: dict[int, Pending] = {}
+        self.dormant: dict[int, Pending] = {}  # agents that wait for a message (wait_s: null)
         self.heap: list[tuple[float, int, int]] = [(0.0, START, CEO)]
         self.cutoff_s = spec.limit_s
         self.finished = False
@@ -149,7 +150,7 @@ class Simulation:
         turn = Turn(
             agent, index, state.context, prompt.ids, (), (), time_s, time_s, TurnKind.INVALID, -1, "", "", False, prompt.charged
         )
-        self.flying[agent] = _Pending(turn, prompt.charged, allowed, busy)
+        self.flying[agent] = Pending(turn, prompt.charged, allowed, busy)
         return SampleRequest((self.uid, agent), prompt.ids, prompt.new_context, seed, allowed)
 
     def accept(self, samples: Sequence[tuple[int, Sample]]) -> None:
@@ -166,7 +167,7 @@ class Simulation:
         if self.finished:
             self._close()
 
-    def _spoken_s(self, pending: _Pending) -> float:
+    def _spoken_s(self, pending: Pending) -> float:
         turn = pending.turn
         return self.latency.spoken_s(turn.start_s, pending.prompt_tokens, turn.n_tokens, pending.busy)
 
@@ -181,6 +182,7 @@ class Simulation:
             if math.isinf(duration_s):
                 if not self.collective.has_mail(agent):
                     self.dormant[agent] = self.flying[agent]
+                    self.dormant[agent].waits_since_s = time_s
                     return
                 duration_s = 0.0
         else:
@@ -251,16 +253,17 @@ class Simulation:
         turn = pending.turn
         kept = self.latency.tokens_by(time_s, turn.start_s, pending.prompt_tokens, pending.busy)
         if kept:
+            if kept >= turn.n_tokens and pending.calls:
+                turn.tool_s = max(0.0, tick(time_s - self._spoken_s(pending)))
             turn.action_ids, turn.logprobs = turn.action_ids[:kept], turn.logprobs[:kept]
             turn.end_s, turn.cut, turn.derived_s = time_s, True, tick(time_s - turn.start_s)
-            turn.tool_s = max(0.0, tick(time_s - self._spoken_s(pending)))
             self.agents[agent].turns.append(turn)
 
     def _stop(self, reason: StopReason, time_s: float | None = None) -> None:
         self.finished = True
         self.rollout.stop_reason = reason
         if reason is StopReason.STALLED:
-            time_s = max(self._spoken_s(pending) for pending in self.dormant.values())
+            time_s = max(pending.waits_since_s for pending in self.dormant.values())
         self.cutoff_s = self.spec.limit_s if time_s is None else time_s
         self._close()
 
@@ -308,7 +311,7 @@ def run_rollouts(
             environment = make_environment(spec.task)
             active[uid] = Simulation(spec, environment, tokenizer, params, uid)
         except Exception as error:
-            done[uid] = _stillborn(spec, error)
+            done[uid] = stillborn(spec, error)
     while active:
         if should_stop is not None and should_stop():
             for simulation in active.values():
@@ -322,7 +325,7 @@ def run_rollouts(
     return [done[uid] for uid in range(len(specs))]
 
 
-def _stillborn(spec: RolloutSpec, error: Exception) -> Rollout:
+def stillborn(spec: RolloutSpec, error: Exception) -> Rollout:
     return Rollout(
         spec.key, spec.task.id, spec.limit_s, rollout_seed(spec.key), attempt=spec.attempt,
         error=f"{type(error).__name__}: {error}",

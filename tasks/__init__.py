@@ -4,6 +4,9 @@
     paths          where everything lies: artifacts of DVC stages, working state of runs
     task_sets      task files (one JSON object a line)
     base_policy    the base: the kept checkpoint, or retrained
+    chat_base, demonstrations  a chat model's base: random valid calls to learn the grammar from, measured, gated
+    models, model_checks  where a base chat model comes from, and what is refused
+    engines        which engine a worker owns: torch, vLLM, a server elsewhere
     identity       what a training run depends on; its folder's name
     plan           which tasks, seeds and limit an iteration has
     learner        the policy being trained, with its optimiser, and its checkpoints
@@ -29,7 +32,11 @@
     report_data    reads what the report shows
     findings       what the evaluation carries, in words
     figure_style, figures, timeline  the pictures
+    transcript     a rollout to be read, turn by turn
     reporting      assembles the report
+    calibration    derived against measured time
+    doctor, doctor_*  checks of the machine
+    workspace      a folder that runs the pipeline with another parameter file
 
 A stage is done when its manifest is on disk; a stage that finds a valid one returns it. Deadlines live in the rollout
 code and in the workers, never in an orchestrator. To add a stage: a function that takes the iteration's folder and

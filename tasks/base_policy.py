@@ -14,6 +14,8 @@ from rlcr_core.errors import DataError
 from rlcr_core.manifests import atomic_write, canonical_json, digest_file, replaced_directory
 from rlcr_core.types import Task
 from rlcr_core.weights import MODEL_FILE
+from tasks.chat_base import train_chat_base
+from tasks.models import resolve_model
 from tasks.paths import Project
 from tasks.warm_start import gate, make_tokenizer, train_base
 
@@ -59,6 +61,11 @@ def make_base(project: Project, params: Params, tasks: list[Task], report: Repor
 
     Raises GateError for a base that is too weak, DataError for a kept one that is damaged, StoreError.
     """
+    if params.policy.model:
+        source = resolve_model(params.policy.model, project.models)
+        metrics = train_chat_base(params, tasks, source, project.base, report)
+        atomic_write(project.base_metrics, canonical_json(metrics, "The metrics of the base"))
+        return f"{params.policy.model} taught the grammar of calls in {params.base.steps} steps"
     kept = project.root / params.base.checkpoint
     digest = base_digest(params, tasks[0])
     record = None if retrain else read_record(kept)

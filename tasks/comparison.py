@@ -189,7 +189,7 @@ def write_comparison(folder: Path, results: Results, config: EvaluationConfig) -
     header = ("organisation", "seed", "time_s", "mean", "low", "high")
     atomic_write(folder / "curves.csv", _csv(header, _curve_rows(results, config)))
     seed = min(seed for _, seed in results)
-    if ("collective", seed) in results:
+    if ("collective", seed) in results and ("base", seed) in results:
         write_timelines(folder, results["base", seed], results["collective", seed])
     for name, content in (("metrics.json", headline(summary)), ("summary.json", summary)):
         atomic_write(folder / name, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -42,8 +42,10 @@ ORGANISATIONS = (
 )
 
 
-def organisations(modes: Sequence[str]) -> list[Organisation]:
-    """Those whose policy was trained."""
+def organisations(modes: Sequence[str], is_server: bool = False) -> list[Organisation]:
+    """Those whose policy was trained; of a server elsewhere, whose policy is one, those that differ otherwise."""
+    if is_server:
+        return [replace(o, policy="base") for o in ORGANISATIONS if o.policy == "collective"]
     return [organisation for organisation in ORGANISATIONS if organisation.policy in ("base", *modes)]
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rlcr_core.clock import calibrated
 from rlcr_core.config import Mode, Params
 from rlcr_core.errors import DataError
 from rlcr_core.manifests import digest_file
@@ -17,8 +18,8 @@ from tasks.paths import Project, RunFolder
 
 MODEL_FILE = "model.safetensors"
 CODE = (  # what decides a run's bytes; dvc.yaml names the same files as dependencies of the train stage
-    "rlcr_core", "envs", "tasks/learner.py", "tasks/plan.py", "tasks/rejection.py", "tasks/rollouts.py", "tasks/training.py",
-    "tasks/trajectory_frames.py", "tasks/update.py", "tasks/validation.py", "tasks/workers.py",
+    "rlcr_core", "envs", "tasks/engines.py", "tasks/learner.py", "tasks/plan.py", "tasks/rejection.py", "tasks/rollouts.py",
+    "tasks/training.py", "tasks/trajectory_frames.py", "tasks/update.py", "tasks/validation.py", "tasks/workers.py",
 )  # fmt: skip
 RELEVANT = ("latency", "collective", "context", "harness", "engine", "rollouts", "update", "validation")
 SOURCES = Path(__file__).resolve().parent.parent
@@ -52,6 +53,7 @@ def relevant(params: Params, mode: Mode) -> dict[str, Any]:
     everything = params.for_mode(mode).model_dump(mode="json")
     chosen = {k: everything[k] for k in RELEVANT}
     chosen["policy"] = {"lora": everything["policy"]["lora"]}
+    chosen["latency"] = calibrated(params.latency).model_dump(mode="json")  # what is in the file, not its name
     train = everything["train"]
     chosen["train"] = {k: train[k] for k in ("iterations", "evaluate_every", "checkpoint_every")}
     chosen["evaluation"] = {"limit_s": everything["evaluation"]["limit_s"]}

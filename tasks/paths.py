@@ -37,6 +37,11 @@ class Project:
     def base_metrics(self) -> Path:
         return self.artifacts / "base" / "metrics.json"
 
+    @property
+    def models(self) -> Path:
+        """Models taken by name, outside of DVC's outputs: a download is kept when a stage starts over."""
+        return self.artifacts / "models"
+
     def trained(self, mode: str, seed: int) -> Path:
         return self.artifacts / "train" / f"{mode}-{seed}"
 

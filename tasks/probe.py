@@ -43,8 +43,8 @@ def make_probe(model: PreTrainedModel, vocab_size: int) -> Probe:
     return Probe(ids, logprobs_BTV.gather(-1, tokens_BT[:, 1:, None])[..., 0].tolist())
 
 
-def check_probe(got: list[list[float]], probe: Probe, where: str) -> None:
-    """Raises WeightError naming `where`, the worst difference and its token, when the logprobs differ by more than 1e-4."""
+def check_probe(got: list[list[float]], probe: Probe, where: str, tolerance: float = TOLERANCE) -> None:
+    """Raises WeightError naming `where`, the worst difference and its token, when logprobs differ by more than `tolerance`."""
     shape = [len(row) for row in got], [len(row) for row in probe.expected]
     if shape[0] != shape[1]:
         raise WeightError(
@@ -56,10 +56,11 @@ def check_probe(got: list[list[float]], probe: Probe, where: str) -> None:
             difference = abs(a - b)
             if not math.isfinite(difference) or difference > worst:
                 worst, place = (difference if math.isfinite(difference) else math.inf), (r, t)
-    if worst > TOLERANCE:
+    if worst > tolerance:
         r, t = place
         raise WeightError(
             f"The weights of {where} are not the trainer's: token {t} of probe row {r} has the logprob {got[r][t]:.6f}, the "
-            f"trainer gives {probe.expected[r][t]:.6f} (difference {worst:.2g}, at most {TOLERANCE:g} allowed). The version was "
-            "not advanced. Start the run again; if it stays, the engine does not support this policy."
+            f"trainer gives {probe.expected[r][t]:.6f} (difference {worst:.2g}, at most {tolerance:g} allowed, "
+            "engine.probe_tolerance). The version was not advanced. Start the run again; if it stays, the engine does not "
+            "support this policy."
         )

@@ -38,6 +38,7 @@ from tasks.findings import crossing_of, findings, interval_of, verdict_of
 from tasks.paths import Project
 from tasks.report_data import ReportInputs, load_inputs
 from tasks.timeline import timeline_figure
+from tasks.transcript import write_transcripts
 
 TEMPLATE = "report_template.html"
 PACKAGES = ("torch", "transformers", "ray", "prefect", "mlflow", "dvc", "great-expectations", "numpy")
@@ -187,7 +188,9 @@ def shown_parameters(inputs: ReportInputs) -> dict[str, dict[str, str]]:
     return {name: {key: shown(value) for key, value in section.items()} for name, section in sections.items()}
 
 
-def page(inputs: ReportInputs, pictures: Pictures, panels: Sequence[Mapping[str, Any]]) -> str:
+def page(
+    inputs: ReportInputs, pictures: Pictures, panels: Sequence[Mapping[str, Any]], transcripts: Sequence[str] = ()
+) -> str:
     """The HTML of the report."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
@@ -205,6 +208,7 @@ def page(inputs: ReportInputs, pictures: Pictures, panels: Sequence[Mapping[str,
         differences=difference_rows(inputs.summary),
         svg=pictures.svg,
         panels=panels,
+        transcripts=transcripts,
         absent=[panel.title for panel in PANELS if panel not in panels_with_data(inputs.runs)],
         modes=[series(mode) for mode in dict.fromkeys(run.mode for run in inputs.runs)],
         sizes=SIZES,
@@ -225,7 +229,7 @@ def build_report(project: Project, params: Path) -> Report:
     pictures = Pictures(project.report)
     _draw(pictures, inputs, base)
     panels = _draw_learning(pictures, inputs, base)
-    html = page(inputs, pictures, panels)
+    html = page(inputs, pictures, panels, write_transcripts(project))
     index = project.report / "index.html"
     atomic_write(index, html.encode())
     texts = tuple(finding.text for finding in findings(inputs.summary, inputs.curves, inputs.runs))

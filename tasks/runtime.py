@@ -28,7 +28,6 @@ def defaults(root: Path) -> dict[str, str]:
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # actors without a GPU keep CUDA_VISIBLE_DEVICES as it is
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "GX_ANALYTICS_ENABLED": "false",
-        "HF_HUB_OFFLINE": "1",  # every policy lies on disk; nothing is fetched
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "TOKENIZERS_PARALLELISM": "false",

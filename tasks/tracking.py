@@ -66,6 +66,12 @@ def _mlflow() -> Any:
     return mlflow
 
 
+def check_store(uri: str) -> None:
+    """Raises StoreError unless the store opens."""
+    with store_errors(uri):
+        _mlflow().MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
+
+
 @contextmanager
 def store_errors(uri: str) -> Iterator[None]:
     """Turn whatever the store raises into one StoreError."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlcr_core.config import Mode, Params
+from rlcr_core.engines.openai import training_refusal
 from rlcr_core.errors import ConfigError
 from rlcr_core.manifests import atomic_write, canonical_json
 from rlcr_core.metrics import iteration_metrics
@@ -228,6 +229,14 @@ def export(run: TrainingRun) -> Path:
 
 def check_supported(params: Params) -> None:
     """Refuse a combination that would train on other probabilities than were sampled from. Raises ConfigError."""
+    if params.engine.kind == "openai":
+        raise ConfigError(training_refusal())
+    slowest_s, config = max(params.schedule.end_s, params.schedule.start_s, params.evaluation.limit_s), params.rollouts
+    if config.clock == "wall" and config.worker_timeout_s < slowest_s + 2 * config.grace_s:
+        raise ConfigError(
+            f"On the wall clock a worker needs the limit and twice the grace, {slowest_s + 2 * config.grace_s:g} s, got "
+            f"{config.worker_timeout_s:g} s; raise rollouts.worker_timeout_s."
+        )
     if params.rollouts.top_p < 1.0:
         raise ConfigError(
             f"Training needs the probabilities of the whole vocabulary: rollouts.top_p is {params.rollouts.top_p:g}, expected 1; "

@@ -21,16 +21,18 @@ import torch
 
 import envs
 from rlcr_core.config import Params
-from rlcr_core.engines.torch import TorchEngine
+from rlcr_core.engines.asynchronous import face
+from rlcr_core.engines.base import AsyncEngine
 from rlcr_core.errors import EngineFault, RLCRError, WeightError
-from rlcr_core.policy import load_policy
 from rlcr_core.rollout import RolloutSpec, run_rollouts
 from rlcr_core.seeds import rollout_seed
 from rlcr_core.store import Tables, to_tables
-from rlcr_core.tokens import WordTokenizer
+from rlcr_core.tokens import PolicyTokenizer
 from rlcr_core.types import Rollout, StopReason, Task
-from rlcr_core.weights import Published, load_weights
-from tasks.probe import Probe, check_probe
+from rlcr_core.wall import run_wall_rollouts
+from rlcr_core.weights import Published
+from tasks.engines import build_engine, sync_engine, worker_threads
+from tasks.probe import Probe
 from tasks.runtime import keep_memory, settle
 
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -38,43 +40,41 @@ START_TIMEOUT_S = 120.0  # an actor that has not started by then never will
 
 
 class RolloutWorker:
-    """One process with one thread, one engine and the weights of one version. Made into a Ray actor by WorkerPool."""
+    """One process with one engine and the weights of one version. Made into a Ray actor by WorkerPool."""
 
     def __init__(self, params: Params, example: Task) -> None:
         keep_memory()
         self._params = params
         self._example = example
-        self._engine: TorchEngine | None = None
-        self._tokenizer: WordTokenizer | None = None
+        self._engine: Any = None
+        self._face: AsyncEngine | None = None  # of the engine, for the wall clock
+        self._tokenizer: PolicyTokenizer | None = None
+        self._proved: tuple[Published, Probe] | None = None
 
     async def sync(self, published: Published, probe: Probe) -> int:
         """Load weights by digest and prove them; returns the engine's version. Raises WeightError, the old weights stay."""
         return await asyncio.to_thread(self._sync, published, probe)
 
     def _sync(self, published: Published, probe: Probe) -> int:
-        torch.set_num_threads(1)
-        state = load_weights(published.path, published.digest)
-        engine = self._engine or self._build(published)
-        before = {name: parameter.detach().clone() for name, parameter in engine.model.named_parameters()}
-        version = engine.version
-        engine.sync(state, published.version)
+        torch.set_num_threads(worker_threads(self._params))
+        if self._engine is None:
+            self._engine, self._tokenizer = build_engine(published.policy, self._params, self._example, version=-1)
+            settle()
         try:
-            check_probe(engine.probe(probe.ids), probe, f"version {published.version} on a rollout worker")
+            version = sync_engine(self._engine, published, probe, self._params)
         except WeightError:
-            engine.sync(before, version)
+            self._restore()
             raise
-        self._engine = engine
-        return engine.version
+        self._proved = published, probe
+        return version
 
-    def _build(self, published: Published) -> TorchEngine:
-        model = load_policy(published.path)
-        self._tokenizer = WordTokenizer.load(published.path)
-        format_ = envs.make(self._example).action_format()
-        keep_caches = self._params.context.mode == "transcript"
-        settle()
-        return TorchEngine(
-            model, self._tokenizer, format_, self._params.rollouts.temperature, keep_caches=keep_caches, version=-1
-        )
+    def _restore(self) -> None:
+        """Go back to the weights that were proved last; without any there is no engine."""
+        if self._proved is None:
+            self._engine.close()
+            self._engine = self._face = None
+        else:
+            sync_engine(self._engine, *self._proved, self._params)
 
     async def run(self, specs: list[RolloutSpec], params: Params) -> tuple[Tables, float]:
         """The rollouts' tables and the seconds it took; unfinished ones are `failed` after worker_timeout_s."""
@@ -83,12 +83,16 @@ class RolloutWorker:
     def _run(self, specs: list[RolloutSpec], params: Params) -> tuple[Tables, float]:
         if self._engine is None or self._tokenizer is None:
             raise EngineFault("the worker has no weights yet; sync it before it runs rollouts")
-        torch.set_num_threads(1)
+        torch.set_num_threads(worker_threads(self._params))
         started = time.monotonic()
         limit_s = params.rollouts.worker_timeout_s
-        rollouts = run_rollouts(
-            specs, envs.make, self._engine, self._tokenizer, params, lambda: time.monotonic() - started > limit_s
-        )
+        if params.rollouts.clock == "wall":
+            self._face = self._face or face(self._engine)
+            rollouts = run_wall_rollouts(specs, envs.make, self._face, self._tokenizer, params)
+        else:
+            rollouts = run_rollouts(
+                specs, envs.make, self._engine, self._tokenizer, params, lambda: time.monotonic() - started > limit_s
+            )
         busy_s = time.monotonic() - started
         return to_tables(rollouts), busy_s
 

@@ -4,6 +4,7 @@
     actions.py       the tools, and the parser of calls
     spec.py          a task's spec: checked and flattened
     environment.py   the simulator: observe, begin, finish, earned
+    prose.py         rules and state in open text, for chat models
     memory.py        what one agent remembers
     tasks.py         task sets: families, parallel share p, coupling c
     real.py          slices of real import graphs

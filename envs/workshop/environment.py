@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from envs.workshop import language as lang
+from envs.workshop import prose
 from envs.workshop.actions import CEO_TOOLS, FAILURE_S, STAFF_TOOLS, parse_action
 from envs.workshop.memory import Memory
 from envs.workshop.spec import parse_spec
@@ -84,6 +85,16 @@ class WorkshopEnvironment:
             f"msgs {memory.msgs_text} team {_team(view.team, bits)} board {board}"
         )
         return Observation(text, n_new)
+
+    def rules(self, is_ceo: bool) -> str:
+        return prose.rules(is_ceo)
+
+    def describe(self, view: AgentView) -> str:
+        """The same board and facts as `observe` shows, in open text."""
+        memory = self._memory(view.agent)
+        memory.receive(view.new_messages)
+        board, _ = self._board(_mix(view.seed))
+        return prose.describe(board, memory.notes_text, memory.msgs_text)
 
     def parse(self, agent: int, text: str) -> Call:
         return parse_action(text)

@@ -13,7 +13,8 @@ from tests.support import ROOT
 LIGHT = (
     "rlcr_core.types", "rlcr_core.config", "rlcr_core.seeds", "rlcr_core.clock", "rlcr_core.schedule", "rlcr_core.collective",
     "rlcr_core.rollout", "rlcr_core.metrics", "envs", "envs.checks", "envs.workshop", "envs.workshop.environment",
-    "envs.workshop.tasks", "envs.workshop.grammar",
+    "envs.workshop.tasks", "envs.workshop.grammar", "envs.workshop.prose", "rlcr_core.chat.harness", "rlcr_core.chat.borders",
+    "rlcr_core.wall", "rlcr_core.calibration", "rlcr_core.lanes", "rlcr_core.engines.asynchronous",
 )  # fmt: skip
 ORCHESTRATION = ("prefect", "mlflow", "dvc", "ray", "great_expectations")
 
