@@ -166,7 +166,7 @@ def main() -> None:
         line = f"  {name:10}best {best[name]:8.1f}  median {median:8.1f} tokens/s"
         if name != "vllm":  # which computes in another process
             line += f"  {max(cpu for _, cpu in values):8.1f} per CPU second"
-        print(line + (f"  engine / {name} = {best['engine'] / best[name]:.2f}" if "engine" in rates else ""))
+        print(line + (f"  engine / {name} = {best['engine'] / best[name]:.2f}" if name != "engine" and "engine" in rates else ""))
 
 
 if __name__ == "__main__":

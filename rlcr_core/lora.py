@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlcr_core.config import LoraConfig
 from rlcr_core.errors import ConfigError, WeightError
+from rlcr_core.masters import master_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -68,9 +69,9 @@ def is_adapted(model: PreTrainedModel) -> bool:
 
 
 def adapter_state(model: PreTrainedModel) -> dict[str, Tensor]:
-    """The adapters' tensors under the names of peft's file format, in float32 on the CPU."""
+    """The adapters' tensors (their masters) under the names of peft's file format, in float32 on the CPU."""
     return {
-        _PREFIX + name.replace(_NAME, ""): parameter.detach().float().cpu()
+        _PREFIX + name.replace(_NAME, ""): master_of(parameter).detach().float().cpu()
         for name, parameter in model.named_parameters()
         if ".lora_" in name
     }

@@ -25,6 +25,7 @@ from rlcr_core.adamw_state import export_state, import_state
 from rlcr_core.config import UpdateConfig
 from rlcr_core.errors import ConfigError, DataError, WeightError
 from rlcr_core.losses import aggregation_weights, policy_loss
+from rlcr_core.masters import master_of, settle, write_back
 from rlcr_core.packing import Batch, Context, pack, padding_share
 from rlcr_core.policy import action_logprobs, has_recurrent_layers
 
@@ -89,13 +90,6 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def _settle(network: PreTrainedModel, device: torch.device, frozen: torch.dtype) -> None:
-    """Move to the device: what is trained in float32, what is frozen in the type that it is read in anyway."""
-    torch.nn.Module.to(network, device=device)
-    for parameter in network.parameters():
-        parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else frozen)
-
-
 def check_contexts(contexts: Sequence[Context]) -> None:
     """Raises DataError when there is none, or names the first with an advantage or a logprob that is not finite."""
     if not contexts:
@@ -143,9 +137,10 @@ class Updater:
         self.reference = reference if config.kl > 0 else None
         for network in (model, self.reference):
             if network is not None:
-                _settle(network, self.device, torch.bfloat16 if config.dtype == "bfloat16" else torch.float32)
+                settle(network, self.device, torch.bfloat16 if config.dtype == "bfloat16" else torch.float32)
         self.one_per_row = has_recurrent_layers(model)
-        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.live = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.parameters = {name: master_of(p) for name, p in self.live.items()}
         parallel = config.threads > 1 and self.device.type == "cpu"
         self._pool = ThreadPoolExecutor(config.threads, initializer=torch.set_num_threads, initargs=(1,)) if parallel else None
         self.optimizer = torch.optim.AdamW(
@@ -209,6 +204,7 @@ class Updater:
         for batch, (loss, stats, gradients) in zip(minibatch.batches, self._micro_batches(minibatch), strict=True):
             for parameter, gradient in zip(self.parameters.values(), gradients, strict=False):
                 if gradient is not None:
+                    gradient = gradient.to(parameter.dtype)
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
             total += loss
             tally.add(stats, batch.n_tokens)
@@ -222,6 +218,7 @@ class Updater:
                     "Go back to the last checkpoint and lower update.lr, or set update.dtype to float32."
                 )
             self.optimizer.step()
+            write_back(self.live.values())
             tally.norms.append(norm)
 
     def _micro_batches(self, minibatch: Minibatch) -> Iterator[MicroResult]:
@@ -232,7 +229,7 @@ class Updater:
     def _micro_batch(self, batch: Batch, weight_N: Tensor, proximal_N: Tensor | None, learns: bool) -> MicroResult:
         with torch.set_grad_enabled(learns):
             loss, stats = self._loss(batch.to(self.device), weight_N, proximal_N)
-        parameters = list(self.parameters.values())
+        parameters = list(self.live.values())
         gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if learns else ()
         return float(loss.detach()), stats, gradients
 
@@ -271,7 +268,9 @@ class Updater:
         return logprobs_N.float(), entropy_N.float()
 
     def _autocast(self) -> AbstractContextManager[None]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.dtype == "bfloat16")
+        """Computes in bfloat16 where the weights are float32; adapted models hold bfloat16 weights already."""
+        is_mixed = self.config.dtype == "bfloat16" and all(p.dtype == torch.float32 for p in self.live.values())
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=is_mixed)
 
     def state_dict(self) -> dict[str, Tensor]:
         """AdamW's state as CPU tensors (`rlcr_core.adamw_state`); empty before the first step."""

@@ -28,7 +28,7 @@ from tasks.demonstrations import demonstrated_contexts
 from tasks.engines import chat_engine
 
 HELD_OUT_TURNS = 128
-MEASURED = 16  # rollouts that the share of valid calls is measured on
+MEASURED = 8  # rollouts that the share of valid calls is measured on
 
 Report = Callable[[int, float], None]
 
@@ -82,16 +82,16 @@ def train_chat_base(
     dtype = torch.bfloat16 if params.update.dtype == "bfloat16" else torch.float32
     contexts = demonstrated_contexts(tasks, tokenizer, params, f"base-{base.seed}", base.observations)
     held_out = demonstrated_contexts(tasks, tokenizer, params, f"base-held-out-{base.seed}", HELD_OUT_TURNS)
-    model = load_policy(source)
+    model = load_policy(source, dtype)
     torch.nn.Module.to(model, device=resolve_device(params.update.device))
-    metrics = {"base/turns": float(base.observations), "base/loss_before_nats": _loss(model, held_out, params, dtype)}
+    metrics = {"base/turns": float(base.observations), "base/loss_before_nats": _loss(model, held_out, params)}
     metrics["base/valid_before"] = valid_share(play(model, tokenizer, tasks, params, "base-before"))
     supervise(
         model, contexts, steps=base.steps, batch_size=base.batch_size, lr=base.lr, seed=derive("base", base.seed),
         micro_batch_tokens=params.update.micro_batch_tokens, dtype=dtype, report=report,
     )  # fmt: skip
     model.train(False)
-    metrics["base/loss_nats"] = _loss(model, held_out, params, dtype)
+    metrics["base/loss_nats"] = _loss(model, held_out, params)
     rollouts = play(model, tokenizer, tasks, params, "base-after")
     metrics["base/valid"] = valid_share(rollouts)
     metrics["base/tool_distance"] = tool_distance(rollouts, tool_shares(contexts, tokenizer))
@@ -102,8 +102,8 @@ def train_chat_base(
     return metrics
 
 
-def _loss(model: torch.nn.Module, contexts: Sequence[Context], params: Params, dtype: torch.dtype) -> float:
-    return held_out_loss(model, contexts, params.update.micro_batch_tokens, dtype)  # type: ignore[arg-type]
+def _loss(model: torch.nn.Module, contexts: Sequence[Context], params: Params) -> float:
+    return held_out_loss(model, contexts, params.update.micro_batch_tokens)  # type: ignore[arg-type]
 
 
 def gate_valid(metrics: Mapping[str, float], least: float) -> None:

@@ -36,7 +36,7 @@ from tasks.probe import Probe
 from tasks.runtime import keep_memory, settle
 
 OBJECT_STORE_BYTES = 256 * 2**20
-START_TIMEOUT_S = 120.0  # an actor that has not started by then never will
+START_TIMEOUT_S = 600.0  # an actor that has not started by then never will; vLLM alone may take minutes
 
 
 class RolloutWorker:

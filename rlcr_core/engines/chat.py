@@ -176,7 +176,8 @@ class ChatEngine:
         uniforms_R = np.empty(len(runs))
         for position in set(position_R.tolist()):
             uniforms_R[position_R == position] = uniforms(seeds_R[position_R == position], position)
-        ids_R, logprobs_R = choose_wide(logits_RV / self.temperature, uniforms_R)
+        tempered_RV = logits_RV if self.temperature == 1.0 else logits_RV / self.temperature
+        ids_R, logprobs_R = choose_wide(tempered_RV, uniforms_R)
         return list(zip(ids_R.tolist(), logprobs_R.tolist(), strict=True))
 
     def _versioned(self, samples: list[tuple[Key, Sample]]) -> list[tuple[Key, Sample]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -19,11 +20,16 @@ class EventLoopThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._closed = False
         self._thread.start()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start the work there; `asyncio.wrap_future` makes the result awaitable on any other loop."""
-        if self.loop.is_closed():
+        if self._closed:
             work.close()
             raise EngineFault("the engine is closed; build a new one")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
@@ -37,14 +43,21 @@ class EventLoopThread:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        """Stop and join the thread; whatever still runs there is cancelled. Idempotent."""
-        if self.loop.is_closed():
+    def close(self, wait_s: float = 10.0) -> None:
+        """Stop and join the thread; whatever still runs there is cancelled. Idempotent.
+
+        A thread that is stuck in a blocking call is left behind after `wait_s` real seconds and ends by itself.
+        """
+        if self._closed:
             return
-        asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop).result(10.0)
+        self._closed = True
+        future = asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop)
+        with contextlib.suppress(TimeoutError):
+            future.result(wait_s)
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10.0)
-        self.loop.close()
+        self._thread.join(wait_s)
+        if not self._thread.is_alive():
+            self.loop.close()
 
     async def _cancel_all(self) -> None:
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

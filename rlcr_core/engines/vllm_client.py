@@ -31,13 +31,22 @@ class VllmClient:
         self._thread = EventLoopThread("vllm")
         try:
             self.llm = self._thread.run(self._start(folder, config, serving), serving.start_timeout_s)
-        except BaseException:
-            self._thread.close()
+        except BaseException as error:
+            self.dead = "it was not waited for"
+            self._thread.close(SHUTDOWN_S)
+            if isinstance(error, TimeoutError):
+                raise EngineFault(
+                    f"vLLM did not start within {serving.start_timeout_s:g} s; is the machine busy with something else? A start "
+                    "takes 20 to 70 s on two free cores."
+                ) from None
             raise
 
     async def _start(self, folder: Path, config: EngineConfig, serving: Serving) -> Any:
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         llm = start_vllm(folder, config, serving, self.counts)
+        if self.dead:
+            llm.shutdown(SHUTDOWN_S)  # too late: nobody would ever close it
+            raise EngineFault(self.dead)
         self._watch = asyncio.create_task(self._watch_progress(llm))
         return llm
 
@@ -66,7 +75,7 @@ class VllmClient:
 
     def close(self) -> None:
         """End vLLM and its processes; what runs ends with EngineFault. Idempotent."""
-        if self._thread.loop.is_closed():
+        if self._thread.is_closed:
             return
         self.die("it was closed")
         try:

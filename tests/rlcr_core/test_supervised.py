@@ -28,15 +28,15 @@ def test_the_held_out_loss_is_the_mean_negative_logprob_of_what_was_said() -> No
     logprobs_TV = model(torch.tensor([ids])).logits[0].log_softmax(-1)
     # Said: positions 2 and 4, predicted from positions 1 and 3.
     expected = -(logprobs_TV[1, 4] + logprobs_TV[3, 11]) / 2
-    assert held_out_loss(model, [context(ids, [2, 4])], 64, torch.float32) == pytest.approx(expected.item(), abs=1e-5)
+    assert held_out_loss(model, [context(ids, [2, 4])], 64) == pytest.approx(expected.item(), abs=1e-5)
 
 
 def test_what_was_said_is_learnt_and_what_was_read_is_not() -> None:
     model = tiny_llama(50)
     said, read = [context([5, 6, 20, 21], [2, 3])], [context([5, 6, 20, 21], [1])]
-    before = held_out_loss(model, said, 64, torch.float32), held_out_loss(model, read, 64, torch.float32)
+    before = held_out_loss(model, said, 64), held_out_loss(model, read, 64)
     last = supervise(model, said, steps=40, batch_size=1, lr=0.01, micro_batch_tokens=64, seed=0)
-    after = held_out_loss(model, said, 64, torch.float32), held_out_loss(model, read, 64, torch.float32)
+    after = held_out_loss(model, said, 64), held_out_loss(model, read, 64)
     assert before[0] > 3.0 and after[0] < 0.1 and last < 1.0  # ln 50 = 3.9 nats at first
     assert after[1] > math.log(50) / 2
 

@@ -7,6 +7,7 @@ import builtins
 import importlib.util
 import json
 import math
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from rlcr_core.config import EngineConfig
-from rlcr_core.engines import vllm_process
+from rlcr_core.engines import vllm_client, vllm_process
 from rlcr_core.engines.event_loop import EventLoopThread
+from rlcr_core.engines.vllm_client import VllmClient
 from rlcr_core.engines.vllm_process import Serving, check_machine, engine_arguments
 from rlcr_core.engines.vllm_sync import WeightSync
 from rlcr_core.engines.vllm_weights import check_export, check_probe, export_for_vllm, read_weights, weight_shapes
@@ -175,6 +177,38 @@ def test_a_machine_without_vllm_or_libnuma_says_what_to_install(monkeypatch: pyt
     monkeypatch.setattr(vllm_process.ctypes, "CDLL", missing)
     with pytest.raises(ConfigError, match=r"libnuma\.so\.1.*apt-get install libnuma1"):
         check_machine()
+
+
+def test_a_loop_thread_stuck_in_a_blocking_call_is_not_waited_for() -> None:
+    thread, release = EventLoopThread("test"), threading.Event()
+
+    async def block() -> bool:
+        return release.wait(60.0)
+
+    with pytest.raises(builtins.TimeoutError):
+        thread.run(block(), 0.05)
+    thread.close(0.05)
+    assert thread.is_closed
+    release.set()
+
+
+def test_a_vllm_that_starts_too_slowly_is_a_fault_and_is_ended_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    class Slow:
+        def shutdown(self, timeout_s: float) -> None:
+            ended.set()
+
+    def start(*_: object) -> Slow:
+        started.wait(60.0)
+        return Slow()
+
+    monkeypatch.setattr(vllm_client, "start_vllm", start)
+    monkeypatch.setattr(vllm_client, "SHUTDOWN_S", 0.05)
+    with pytest.raises(EngineFault, match=r"did not start within 0\.05 s"):
+        VllmClient(Path("m"), EngineConfig(kind="vllm"), Serving((5,), 100, start_timeout_s=0.05))
+    started.set()
+    assert ended.wait(60.0)
 
 
 def test_work_in_the_loop_thread_ends_with_it() -> None:
