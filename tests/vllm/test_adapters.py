@@ -62,3 +62,4 @@ def test_adapters_are_swapped_and_proven(start_engine: Callable[..., VllmEngine]
     assert engine.version == 3
     engine.sync_adapter(tmp_path / "adapter-2", 5, make_probe(write_adapter(tmp_path / "again", 2), len(TOKENIZER)))
     assert engine.version == 5
+    engine.close()  # its idle processes would take time from the other tests
