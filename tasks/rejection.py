@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 
@@ -67,10 +68,12 @@ def validate_stage(
     version: int,
     limit_s: float,
     max_excluded_share: float,
+    stored: Future[None] | None = None,
 ) -> tuple[list[Rollout], list[Rollout]]:
     """Check, set aside, keep the ledger; returns all rollouts and those to be trained on. Idempotent by its manifest.
 
-    Failed rollouts are excluded as such and not judged. Raises GateError above `max_excluded_share`, with the evidence
+    Failed rollouts are excluded as such and not judged. Nothing is written before `stored`, the storing of the tables,
+    is over: stages are done in their order. Raises GateError above `max_excluded_share`, with the evidence
     already on disk, or when nothing is left; DataError when a rule cannot be computed.
     """
     manifest = read_manifest(folder, "validation", inputs)
@@ -79,8 +82,10 @@ def validate_stage(
         return _split(tables, excluded)
     findings = validator.check(without(tables, failed_keys(tables)), version, limit_s)
     excluded = exclusions(tables, findings)
-    files = _set_aside(folder, tables, findings, excluded)
     dispatched, trained = _split(tables, excluded)
+    if stored is not None:
+        stored.result()
+    files = _set_aside(folder, tables, findings, excluded)
     text = json.dumps(ledger(dispatched, excluded), indent=1, sort_keys=True) + "\n"
     atomic_write(folder / "ledger.json", text.encode())
     _gate(folder, len(dispatched), findings, excluded, max_excluded_share)

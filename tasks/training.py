@@ -141,7 +141,7 @@ def validate(it: Iteration) -> None:
 def _judge(it: Iteration) -> None:
     share = it.run.params.validation.max_excluded_share
     it.rollouts, it.trained = validate_stage(
-        it.folder, it.plan.digests, it.tables, validator(), it.number, it.plan.limit_s, share
+        it.folder, it.plan.digests, it.tables, validator(), it.number, it.plan.limit_s, share, it.stored
     )
     it.metrics |= iteration_metrics(it.trained)
     every = it.metrics if len(it.trained) == len(it.rollouts) else iteration_metrics(it.rollouts)

@@ -85,6 +85,11 @@ class LocalPool:
                 worker._sync(published, probe)
             self.published = published
 
+    start_sync = sync
+
+    def confirm(self) -> None:
+        """Nothing loads in the background here."""
+
     def run(self, specs: Sequence[RolloutSpec], params: Params | None = None) -> Batch:
         started = time.monotonic()
         shares = layout(specs, len(self._workers))
@@ -98,6 +103,8 @@ class NoTracker:
     run_id = "none"
 
     def log(self, metrics: dict[str, float], step: int) -> None: ...
+
+    def flush(self) -> None: ...
 
     def logged(self, key: str) -> set[int]:
         return set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -51,10 +50,7 @@ class EventLoopThread:
         if self._closed:
             return
         self._closed = True
-        future = asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop)
-        with contextlib.suppress(TimeoutError):
-            future.result(wait_s)
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop)
         self._thread.join(wait_s)
         if not self._thread.is_alive():
             self.loop.close()
@@ -64,3 +60,4 @@ class EventLoopThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.loop.call_soon(self.loop.stop)

@@ -132,14 +132,19 @@ class VllmClient:
                 task.cancel()
 
     async def _watch_progress(self, llm: Any) -> None:
-        """A step of vLLM that takes longer than engine.request_timeout_s while requests run is a hang."""
-        idle = time.monotonic()
+        """Silence of vLLM for engine.request_timeout_s while requests run is a hang.
+
+        A tick counts for twice its length at most: when this process itself was stopped, vLLM's answers wait to be read.
+        """
+        tick_s = min(1.0, self._stall_s / 10)
+        silent_s, last_step, last_tick = 0.0, self.counts.last_step, time.monotonic()
         while True:
-            await asyncio.sleep(min(1.0, self._stall_s / 10))
+            await asyncio.sleep(tick_s)
             now = time.monotonic()
-            if not self._waiting:
-                idle = now
-            silent_s = now - max(idle, self.counts.last_step)
+            silent_s += min(now - last_tick, 2 * tick_s)
+            if not self._waiting or self.counts.last_step != last_step:
+                silent_s = 0.0
+            last_tick, last_step = now, self.counts.last_step
             if llm.errored:
                 self.die("its process ended")
             elif silent_s > self._stall_s:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ def main(root: Path, moment: str | None) -> None:
     training.validator = lambda: Believer()  # type: ignore[assignment,return-value]
     inputs = training.Inputs(project, params, "collective", 0)
     pool, tracker = LocalPool(params, inputs.tasks[0]), NoTracker()
-    run = training.TrainingRun(project, params, inputs, pool, tracker)  # type: ignore[arg-type]
+    writer = ThreadPoolExecutor(1)
+    run = training.TrainingRun(project, params, inputs, pool, tracker, writer)  # type: ignore[arg-type]
     if moment:
         die_before(moment, run)
     for it in run.remaining():

@@ -211,6 +211,34 @@ def test_a_vllm_that_starts_too_slowly_is_a_fault_and_is_ended_later(monkeypatch
     assert ended.wait(60.0)
 
 
+class Silent:
+    """A vLLM that takes requests and never answers; `errored` says that its process is gone."""
+
+    def __init__(self) -> None:
+        self.errored = False
+
+    def shutdown(self, timeout_s: float) -> None: ...
+
+
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "hangs"])
+def test_a_vllm_that_dies_or_hangs_ends_its_requests(monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+    silent = Silent()
+    monkeypatch.setattr(vllm_client, "start_vllm", lambda *_: silent)
+    config = EngineConfig(kind="vllm", request_timeout_s=3600.0 if dies else 0.2)
+    client = VllmClient(Path("m"), config, Serving((5,), 100))
+
+    async def never(*_: object) -> None:
+        silent.errored = dies
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(client, "_last_output", never)
+    reason = "its process ended" if dies else r"no token for .* engine\.request_timeout_s allows 0\.2"
+    with pytest.raises(EngineFault, match=f"the engine died: {reason}"):
+        client.wait(client.request([3], None, "name"))
+    assert client.dead
+    client.close()
+
+
 def test_work_in_the_loop_thread_ends_with_it() -> None:
     thread = EventLoopThread("test")
 
