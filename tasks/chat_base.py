@@ -27,7 +27,7 @@ from rlcr_core.update import resolve_device
 from tasks.demonstrations import demonstrated_contexts
 from tasks.engines import chat_engine
 
-HELD_OUT_TURNS = 128
+HELD_OUT_TURNS = 64
 MEASURED = 8  # rollouts that the share of valid calls is measured on
 
 Report = Callable[[int, float], None]

@@ -60,7 +60,7 @@ def train(root: Path) -> subprocess.Popen[str]:
 
 
 def wait_for(root: Path, pattern: str, process: subprocess.Popen[str]) -> None:
-    for _ in range(3000):
+    for _ in range(12000):  # ten minutes: a busy machine starts slowly, and a process that ended is noticed at once
         if any(root.glob(pattern)):
             return
         assert process.poll() is None, process.stdout and process.stdout.read()
