@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rlcr_core.errors import ConfigError
 
@@ -179,10 +179,17 @@ class BaseConfig(Model):
     gate_valid: Share = 0.5
 
 
+def _whole_above_one(value: float) -> float:
+    if value > 1 and value % 1:
+        raise ValueError("expected a share below 1 or a whole number")
+    return value
+
+
 class RolloutsConfig(Model):
     tasks_per_iteration: Count
     group_size: Annotated[int, Field(ge=2)]
     workers: Count
+    gpus_per_worker: Annotated[NonNegative, AfterValidator(_whole_above_one)]
     clock: Literal["derived", "wall"]
     temperature: Positive
     top_p: Annotated[float, Field(gt=0, le=1)]
@@ -279,6 +286,12 @@ class Params(Model):
                 f"a context of {self.context.max_tokens} tokens needs as many positions, got {self.policy.max_positions}; "
                 "lower context.max_tokens or raise policy.max_positions"
             )
+        gpus, parallel = self.rollouts.gpus_per_worker, self.engine.tensor_parallel
+        if self.engine.kind == "vllm" and gpus and gpus < parallel:
+            raise ValueError(
+                f"one engine spreads over {parallel} GPUs, got {gpus:g} for its worker; "
+                "lower engine.tensor_parallel or raise rollouts.gpus_per_worker"
+            )
         return self
 
     def for_mode(self, mode: Mode) -> Params:
@@ -295,11 +308,9 @@ def _sentence(error: Any) -> str:
     if error["type"] == "missing":
         return f"missing key {where}; add it (the checked-in params.yaml has an example)"
     message = error["msg"].removeprefix("Value error, ")
-    return (
-        f"{where}: {message}"
-        if "; change" in message or "; lower" in message
-        else (f"{where}: {message}, got {error['input']!r}; change {where}")
-    )
+    if any(f"; {advice} " in message for advice in ("change", "lower", "empty")):
+        return f"{where}: {message}"
+    return f"{where}: {message}, got {error['input']!r}; change {where}"
 
 
 def parse_params(data: Any, source: str = "params.yaml") -> Params:

@@ -10,6 +10,7 @@ To add a check: a function that turns facts into a `Check`, one line in `diagnos
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -101,7 +102,7 @@ def _node_gpus(root: Path) -> int:
     from rlcr_core.config import load_params
 
     params = load_params(root / "docs" / "profiles" / PROFILES[NODE])
-    return params.rollouts.workers * params.engine.tensor_parallel + 1
+    return math.ceil(params.rollouts.workers * params.rollouts.gpus_per_worker) + 1
 
 
 def _folder_errors(project: Project) -> dict[str, str]:

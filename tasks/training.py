@@ -7,6 +7,7 @@ need in memory. Whatever is killed is repeated from the last manifest with the s
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -252,6 +253,7 @@ def open_training(
 
     Raises ConfigError, TaskError, WeightError or StoreError when an input or a store cannot be used.
     """
+    began = time.monotonic()
     check_supported(params)
     inputs = Inputs(project, params, mode, seed)
     identity, own = inputs.identity, params.for_mode(mode)
@@ -268,6 +270,8 @@ def open_training(
         catch_up(run)
         validator()
         settle()
+        pool.wait_started()
+        tracker.log({"time/start_s": time.monotonic() - began}, run.done)
         yield run
 
 

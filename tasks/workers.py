@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +21,10 @@ import ray
 import torch
 
 import envs
-from rlcr_core.config import Params
+from rlcr_core.config import Params, RolloutsConfig
 from rlcr_core.engines.asynchronous import face
 from rlcr_core.engines.base import AsyncEngine
-from rlcr_core.errors import EngineFault, RLCRError, WeightError
+from rlcr_core.errors import ConfigError, EngineFault, RLCRError, WeightError
 from rlcr_core.rollout import RolloutSpec, run_rollouts
 from rlcr_core.seeds import rollout_seed
 from rlcr_core.store import Tables, to_tables
@@ -50,6 +51,9 @@ class RolloutWorker:
         self._face: AsyncEngine | None = None  # of the engine, for the wall clock
         self._tokenizer: PolicyTokenizer | None = None
         self._proved: tuple[Published, Probe] | None = None
+
+    async def started(self) -> None:
+        """Returns once this process runs."""
 
     async def sync(self, published: Published, probe: Probe) -> int:
         """Load weights by digest and prove them; returns the engine's version. Raises WeightError, the old weights stay."""
@@ -139,10 +143,8 @@ class WorkerPool:
         self._loading: tuple[Published, Probe, list[Any]] | None = None
         self._example = example
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        cpus = resources.get("CPU", 1.0)
-        share = min(1.0, cpus / (params.rollouts.workers + 1))
         self._actor_class = ray.remote(worker).options(
-            num_cpus=share,
+            **reserved(params.rollouts, resources),
             max_restarts=0,
             max_task_retries=0,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(_import_path())}},
@@ -159,6 +161,24 @@ class WorkerPool:
 
     def _start(self) -> Any:
         return self._actor_class.remote(self.params, self._example)
+
+    def wait_started(self) -> None:
+        """Wait until every worker's process has imported what it needs, so that no iteration is charged for it.
+
+        Raises EngineFault when one does not start.
+        """
+        refs = [actor.started.remote() for actor in self._actors]
+        ready, missing = ray.wait(refs, num_returns=len(refs), timeout=START_TIMEOUT_S)
+        if missing:
+            raise EngineFault(
+                f"{len(missing)} of {len(refs)} rollout workers did not start within {START_TIMEOUT_S:g} s; "
+                "look at the load of the machine, or lower rollouts.workers."
+            )
+        for ref in ready:
+            try:
+                ray.get(ref)
+            except ray.exceptions.RayError as error:
+                raise EngineFault(f"A rollout worker did not start: {_first_line(error)}; start the run again.") from error
 
     # -- weights -----------------------------------------------------------------------------------------------------
 
@@ -244,6 +264,24 @@ class WorkerPool:
         if numbers and self.published is not None and self._probe is not None:
             refs = [self._actors[number].sync.remote(self.published, self._probe) for number in numbers]
             self._confirm(refs, self.published)
+
+
+def reserved(config: RolloutsConfig, cluster: Mapping[str, float]) -> dict[str, float]:
+    """What Ray sets aside for each worker: `num_cpus`, and `num_gpus` where the parameters ask for GPUs.
+
+    Raises ConfigError when the cluster has fewer GPUs: Ray would wait for them without a word.
+    """
+    share = min(1.0, cluster.get("CPU", 1.0) / (config.workers + 1))
+    if not config.gpus_per_worker:
+        return {"num_cpus": share}
+    each, present = config.gpus_per_worker, cluster.get("GPU", 0.0)
+    wanted = config.workers * each if each >= 1 else math.ceil(config.workers / math.floor(1 / each))  # none spans two GPUs
+    if wanted > present:
+        raise ConfigError(
+            f"{config.workers} rollout workers with {each:g} GPUs each need {wanted:g}, but Ray's cluster has "
+            f"{present:g}; lower rollouts.workers or rollouts.gpus_per_worker, or name a larger cluster in RAY_ADDRESS."
+        )
+    return {"num_cpus": share, "num_gpus": each}
 
 
 def layout(specs: Sequence[RolloutSpec], workers: int) -> list[list[RolloutSpec]]:

@@ -196,7 +196,9 @@ def test_gpus(facts: Accelerator, status: str, found: str, stops: tuple[str, ...
 
 def test_the_node_profile_wants_its_engines_and_one_more_gpu() -> None:
     params = load_params(ROOT / "docs" / "profiles" / "node-8gpu.yaml")
-    assert doctor._node_gpus(ROOT) == 8 == params.rollouts.workers * params.engine.tensor_parallel + 1
+    assert doctor._node_gpus(ROOT) == 8 == 7 * 1 + 1
+    assert params.rollouts.workers == 7 and params.rollouts.gpus_per_worker == params.engine.tensor_parallel == 1
+    assert params.update.device == "cuda:7"
 
 
 def test_a_busy_port_is_named_with_who_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:

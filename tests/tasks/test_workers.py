@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlcr_core.config import Params
-from rlcr_core.errors import DataError, WeightError
+from rlcr_core.errors import ConfigError, DataError, WeightError
 from rlcr_core.manifests import digest_file
 from rlcr_core.policy import load_policy
 from rlcr_core.rollout import RolloutSpec
@@ -22,7 +22,7 @@ from tasks.paths import Project
 from tasks.probe import Probe, make_probe
 from tasks.rollouts import Collected, collect, failed_keys, keys_of, merge, select, without
 from tasks.task_sets import read_tasks
-from tasks.workers import Batch, RolloutWorker, WorkerPool, layout, lost_rollout
+from tasks.workers import Batch, RolloutWorker, WorkerPool, layout, lost_rollout, reserved
 from tests.support import changed, make_project, rollout
 
 VICTIM = 1  # the group that goes wrong
@@ -176,3 +176,20 @@ def test_a_retry_keeps_key_and_limit_and_replaces_the_failed_attempt(params: Par
     collected = collect(specs, Pool(first, second), params)  # type: ignore[arg-type]
     assert summary(collected) == {(0, 0): (StopReason.DEADLINE, 0), (0, 1): (StopReason.DEADLINE, 1)}
     assert (collected.busy_s, collected.retried) == (3.0, 1)
+
+
+def test_gpus_are_reserved_where_asked_for_and_refused_where_ray_would_wait(params: Params) -> None:
+    """Three workers: 4 CPUs / (3 + 1) = 1 CPU each, 1 / 4 of one CPU each. 3 x 2 GPUs = 6 > 5."""
+    config = params.rollouts.model_copy(update={"workers": 3})
+    assert reserved(config, {"CPU": 4.0, "GPU": 8.0}) == {"num_cpus": 1.0}
+    assert reserved(config, {"CPU": 1.0}) == {"num_cpus": 0.25}
+    config = config.model_copy(update={"gpus_per_worker": 2.0})
+    assert reserved(config, {"CPU": 4.0, "GPU": 6.0}) == {"num_cpus": 1.0, "num_gpus": 2.0}
+    with pytest.raises(ConfigError, match=r"with 2 GPUs each need 6, but Ray's cluster has 5; lower rollouts\.workers"):
+        reserved(config, {"CPU": 4.0, "GPU": 5.0})
+    with pytest.raises(ConfigError, match="has 0"):
+        reserved(config, {"CPU": 4.0})
+    shared = config.model_copy(update={"gpus_per_worker": 0.6})  # two do not fit on one GPU: three workers need three
+    assert reserved(shared, {"CPU": 4.0, "GPU": 3.0}) == {"num_cpus": 1.0, "num_gpus": 0.6}
+    with pytest.raises(ConfigError, match="need 3, but Ray's cluster has 2"):
+        reserved(shared, {"CPU": 4.0, "GPU": 2.0})
