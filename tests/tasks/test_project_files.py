@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -50,3 +51,17 @@ def test_the_train_stage_depends_on_what_identifies_a_run() -> None:
 def test_working_state_is_no_output() -> None:
     outs = str([stage.get("outs", []) for stage in stages().values()])
     assert not any(name in outs for name in ("mlflow", "mlruns", ".prefect", "runs/"))
+
+
+def test_every_test_that_the_table_of_faults_names_exists() -> None:
+    """`file::name`, `file`, or `…name` of the file named last; an ellipsis stands for the rest of a name."""
+    files = {path.relative_to(ROOT / "tests").with_suffix("").as_posix(): path for path in (ROOT / "tests").rglob("test_*.py")}
+    file, missing, names = "", [], re.findall(r"`([^`]+)`", (ROOT / "docs" / "faults.md").read_text().split("|", 1)[1])
+    for named in names:
+        name = named.partition("::")[2] if "::" in named else named if named.startswith("…") else ""
+        file = file if named.startswith("…") else named.partition("::")[0]
+        text = "".join(path.read_text() for key, path in files.items() if key == file or key.endswith(f"/{file}"))
+        pattern = re.escape(name).replace("…", r"\w*") + (r"\(" if name else "")
+        if not re.search(f"def test_{pattern}", text):
+            missing.append(named)
+    assert len(names) > 50 and not missing
