@@ -79,7 +79,7 @@ lint: setup
 	$(BIN)/mypy rlcr_core envs tasks flows
 
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 clean:
 	rm -rf artifacts runs .prefect mlruns mlartifacts mlflow.db
