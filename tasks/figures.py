@@ -188,7 +188,7 @@ def signs_of_life(run: Run) -> Figure:
             )
         axes.set_title("Useful work per second ÷ the run's average", pad=26.0)
         axes.legend(  # one row, also where all five sizes occur
-            loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=len(SIZES), columnspacing=0.9, handlelength=1.3, handletextpad=0.4
+            loc="lower left", bbox_to_anchor=(-0.02, 0.99), ncols=len(SIZES), columnspacing=0.9, handlelength=1.3
         )
         axes.set(xlabel="iteration", xlim=(0.0, max(1.0, float(run.iterations[-1]))))
         axes.set_ylim(bottom=0.0)
