@@ -53,8 +53,9 @@ class ChatEngine:
         self.max_running, self.step_tokens = max_running, step_tokens
         self._shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         positions = getattr(model.config, "max_position_embeddings", None)
-        self._books = Books(stop_ids, int(model.config.vocab_size), 1 << 60 if positions is None else int(positions))
         self._memory = make_memory(model, dtype)
+        n_positions = 1 << 60 if positions is None else int(positions)
+        self._books = Books(stop_ids, int(model.config.vocab_size), n_positions, self._memory.shares_prefixes)
         self._bookkeeping = threading.Lock()  # never held for long
         self._computing = threading.Lock()  # held while the model computes; taken first where both are
 
@@ -65,6 +66,11 @@ class ChatEngine:
     @property
     def prompt_tokens(self) -> int:
         return self._books.prompt_tokens
+
+    @property
+    def copied_tokens(self) -> int:
+        """Of the prompts' tokens those that were copied from a context that begins alike, not read."""
+        return self._books.copied_tokens
 
     # -- weights -----------------------------------------------------------------------------------------------------
 

@@ -20,16 +20,29 @@ from rlcr_core.engines.readers import HuggingFaceReader, Slot
 from rlcr_core.policy import has_recurrent_layers
 
 
+class Source(NamedTuple):
+    """The first `n` tokens of a context, to begin another one with."""
+
+    context: int
+    n: int
+
+
 class Reading(NamedTuple):
-    """Tokens to read on in a context (numbered by the caller; an unknown number starts one), and whether logits are wanted."""
+    """Tokens to read on in a context (numbered by the caller; an unknown number starts one), and whether logits are wanted.
+
+    A new context may begin with a copy of another one's first tokens; only for a memory that `shares_prefixes`.
+    """
 
     context: int
     ids: Sequence[int]
     wanted: bool
+    source: Source | None = None
 
 
 class Memory(Protocol):
     """Contexts of one model."""
+
+    shares_prefixes: bool
 
     def read(self, readings: Sequence[Reading]) -> Tensor:
         """Read on, each context at most once; float32 logits [R, V] after the R wanted readings, in their order."""
@@ -51,6 +64,8 @@ def make_memory(model: PreTrainedModel, dtype: torch.dtype) -> Memory:
 
 class LlamaMemory:
     """Contexts in a pool of slots."""
+
+    shares_prefixes = True
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
         self.decoder = llama.LlamaDecoder(model, dtype)
@@ -95,8 +110,17 @@ class LlamaMemory:
     def _place(self, reading: Reading) -> tuple[Row, Reading]:
         if reading.context not in self.rows:
             self.rows[reading.context] = (self.pool.take(), 0)
+            if reading.source is not None:
+                self._copy(reading.source, reading.context)
         slot, length = self.rows[reading.context]
         return Row(slot, length, len(reading.ids)), reading
+
+    def _copy(self, source: Source, context: int) -> None:
+        (donor, _), (slot, _) = self.rows[source.context], self.rows[context]
+        self.pool.extend(slot, source.n)
+        for layer in self.pool.layers:
+            layer[slot, : source.n] = layer[donor, : source.n]
+        self.rows[context] = (slot, source.n)
 
     def _plan(self, rows: list[Row], packed: Sequence[int]) -> Plan:
         rows_R = torch.tensor(packed, device=self.decoder.device)
@@ -105,6 +129,8 @@ class LlamaMemory:
 
 class HuggingFaceMemory:
     """Contexts in caches of transformers. The rows read last stay together, and go on without copies while they are read on."""
+
+    shares_prefixes = False
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
         self.model = model.to(dtype)  # type: ignore[arg-type]

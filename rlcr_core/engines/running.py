@@ -9,20 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlcr_core.engines.memory import Reading
+from rlcr_core.engines.memory import Reading, Source
 from rlcr_core.errors import EngineFault
 from rlcr_core.types import Sample, SampleRequest
 
 Key = tuple[int, int]
 
 
+PREFIX_TOKENS = 32  # shorter beginnings are not worth a copy
+MAX_PREFIXES = 16
+
+Beginning = tuple[int, ...]  # the first PREFIX_TOKENS tokens of a context
+
+
 @dataclass(slots=True, eq=False)
 class Context:
-    """One agent's context: its number in the memory, how many tokens are read there, and those not read yet."""
+    """One agent's context: its number in the memory, how many tokens are read there, and those not read yet.
+
+    `prompt` is what it began with.
+    """
 
     number: int
+    prompt: Sequence[int] = ()
     length: int = 0
     unread: list[int] = field(default_factory=list)
+
+    @property
+    def beginning(self) -> Beginning | None:
+        """What contexts that may share a prefix have in common; None for a short prompt."""
+        return tuple(self.prompt[:PREFIX_TOKENS]) if len(self.prompt) > PREFIX_TOKENS else None
 
 
 @dataclass(slots=True, eq=False)
@@ -36,9 +51,14 @@ class Run:
 
 
 class Books:
-    """Contexts and runs by cache key. `dropped` are the numbers of contexts whose memory nobody needs any more."""
+    """Contexts and runs by cache key. `dropped` are the numbers of contexts whose memory nobody needs any more.
 
-    def __init__(self, stop_ids: Sequence[int], vocabulary: int, positions: int) -> None:
+    Where the memory can copy (`shares_prefixes`), contexts that begin alike, as all of one role do, have their common
+    prefix read once: the first of them reads it, the others wait for it and copy. `prefixes` keeps one such context for
+    each beginning, also after its agent is gone.
+    """
+
+    def __init__(self, stop_ids: Sequence[int], vocabulary: int, positions: int, shares_prefixes: bool = False) -> None:
         self.stops = frozenset(stop_ids)
         self.vocabulary, self.positions = vocabulary, positions
         self.contexts: dict[Key, Context] = {}
@@ -46,6 +66,9 @@ class Books:
         self.dropped: list[int] = []
         self.tokens_sampled = 0
         self.prompt_tokens = 0
+        self.copied_tokens = 0  # of the prompts, those that were not read but copied
+        self.shares_prefixes = shares_prefixes
+        self.prefixes: dict[Beginning, Context] = {}
         self._next_number = 0
 
     def number(self) -> int:
@@ -85,7 +108,7 @@ class Books:
         key = request.cache_key
         if request.new_context:
             self._drop(key)
-            self.contexts[key] = Context(self.number())
+            self.contexts[key] = Context(self.number(), tuple(request.new_ids))
         context = self.contexts[key]
         context.unread += request.new_ids
         self.runs[key] = Run(request, context)
@@ -94,25 +117,55 @@ class Books:
     def batch(self, max_running: int, step_tokens: int) -> list[tuple[Run, Reading]]:
         """What the next step reads of the first `max_running` requests: one token where sampling goes on, else the prompt.
 
-        All prompts together get `step_tokens`, in order of begin; what does not fit waits for the next step.
+        All prompts together get `step_tokens`, in order of begin; what does not fit waits for the next step, and so does a
+        new context whose prefix another one is reading.
         """
-        batch, left = [], step_tokens
+        batch, left, beginnings = [], step_tokens, set[Beginning]()
         for run in list(self.runs.values())[:max_running]:
-            unread = run.context.unread
-            n = 1 if run.ids else min(len(unread), left)
+            context, source = run.context, None
+            if self._awaits_prefix(context, beginnings):
+                continue
+            unread = context.unread
+            if context.length == 0:
+                source = self._copied(context)
+            start = 0 if source is None else source.n
+            n = 1 if run.ids else min(len(unread) - start, left)
             if not run.ids:
                 left -= n
             if n > 0:
-                batch.append((run, Reading(run.context.number, unread[:n], n == len(unread))))
+                batch.append((run, Reading(context.number, unread[start : start + n], start + n == len(unread), source)))
         return batch
+
+    def _awaits_prefix(self, context: Context, beginnings: set[Beginning]) -> bool:
+        """Whether this context should wait for one before it that reads the same beginning; notes those that read one."""
+        beginning = context.beginning
+        if not self.shares_prefixes or beginning is None or beginning in self.prefixes:
+            return False
+        if context.length == 0 and beginning in beginnings:
+            return True
+        beginnings.add(beginning)
+        return False
+
+    def _copied(self, context: Context) -> Source | None:
+        """The longest prefix that the kept context of this beginning has read; one token is always left to read."""
+        beginning = context.beginning
+        kept = None if beginning is None else self.prefixes.get(beginning)
+        if kept is None:
+            return None
+        limit = min(len(kept.prompt), len(context.unread) - 1)
+        n = next((i for i in range(limit) if kept.prompt[i] != context.unread[i]), limit)
+        return Source(kept.number, n)
 
     def commit(self, batch: Sequence[tuple[Run, Reading]], chosen: Mapping[Run, tuple[int, float]]) -> list[tuple[Key, Sample]]:
         """Book what was read and sampled, and return what finished; a request that was aborted meanwhile takes no token."""
         finished = []
         for run, reading in batch:
             context, key = run.context, run.request.cache_key
-            del context.unread[: len(reading.ids)]
-            context.length += len(reading.ids)
+            n_copied = 0 if reading.source is None else reading.source.n
+            self.copied_tokens += n_copied
+            del context.unread[: n_copied + len(reading.ids)]
+            context.length += n_copied + len(reading.ids)
+            self._keep_prefix(context)
             if not reading.wanted or self.runs.get(key) is not run:
                 continue
             token, logprob = chosen[run]
@@ -143,9 +196,23 @@ class Books:
         """Forget everything but the counts."""
         self.runs.clear()
         self.contexts.clear()
+        self.prefixes.clear()
         self.dropped.clear()
+
+    def _keep_prefix(self, context: Context) -> None:
+        """Keep the first context that has read a whole prompt with a new beginning, in place of the oldest kept one."""
+        beginning = context.beginning
+        if not self.shares_prefixes or beginning is None or beginning in self.prefixes:
+            return
+        if context.length < len(context.prompt) or context.number in self.dropped:
+            return
+        if len(self.prefixes) == MAX_PREFIXES:
+            oldest = self.prefixes.pop(next(iter(self.prefixes)))
+            if all(other is not oldest for other in self.contexts.values()):
+                self.dropped.append(oldest.number)
+        self.prefixes[beginning] = context
 
     def _drop(self, key: Key) -> None:
         context = self.contexts.pop(key, None)
-        if context is not None:
+        if context is not None and all(other is not context for other in self.prefixes.values()):
             self.dropped.append(context.number)

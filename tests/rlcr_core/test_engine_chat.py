@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from rlcr_core.config import load_params
 from rlcr_core.engines.chat import ChatEngine
 from rlcr_core.engines.memory import Reading
+from rlcr_core.engines.running import MAX_PREFIXES
 from rlcr_core.engines.sampling import choose_wide
 from rlcr_core.engines.torch import choose
 from rlcr_core.errors import EngineFault, WeightError
@@ -23,6 +24,7 @@ from tests.rlcr_core.test_llama import VOCABULARY, tiny
 
 MODEL = tiny()
 STOP = 11
+SYSTEM = [(7 * i) % VOCABULARY for i in range(40)]  # what all begin with: longer than running.PREFIX_TOKENS = 32
 
 
 def request(ids: list[int], agent: int = 0, seed: int = 0, new: bool = True, budget: int = 6) -> SampleRequest:
@@ -310,8 +312,8 @@ class Player:
 @settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_random_schedules_of_turns_equal_the_full_forward(data: st.DataObject) -> None:
-    """Begin, step, abort, release and new contexts in any order, on a small pool: every sample is that of a full forward."""
-    engine = ChatEngine(MODEL, [STOP], max_running=data.draw(st.integers(1, 4)), step_tokens=data.draw(st.integers(1, 12)))
+    """Begin, step, abort, release and new contexts, some with a common beginning, in any order on a small pool: every sample is that of a full forward."""
+    engine = ChatEngine(MODEL, [STOP], max_running=data.draw(st.integers(1, 4)), step_tokens=data.draw(st.integers(1, 24)))
     players = {(0, agent): Player(agent) for agent in range(5)}
 
     def take(key: tuple[int, int], sample: Sample) -> None:
@@ -338,6 +340,8 @@ def test_random_schedules_of_turns_equal_the_full_forward(data: st.DataObject) -
         elif not player.running:
             new = not player.ids or data.draw(st.booleans())
             ids = data.draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=int(new), max_size=9))
+            if new and data.draw(st.booleans()):
+                ids = SYSTEM[: data.draw(st.integers(30, 40))] + ids
             engine.begin(SampleRequest(key, ids, new, 7 * player.turns + player.agent, data.draw(st.integers(1, 5))))
             player.ids = ([] if new else player.ids) + ids
             player.running, player.turns = True, player.turns + 1
@@ -387,3 +391,58 @@ def test_logits_that_are_not_finite_are_refused() -> None:
         logits[1, 7] = bad
         with pytest.raises(EngineFault, match="not finite"):
             choose_wide(logits, np.array([0.5, 0.5]))
+
+
+def test_a_common_beginning_is_read_once_and_changes_nothing() -> None:
+    """Four prompts of 43 tokens that differ in the last: the first is read, three copy 42. A fifth of 40 tokens copies 39:
+    one must be read. A sixth shares 36 with them and copies 36. Copied: 3 * 42 + 39 + 36 = 201.
+    """
+    prompts = [[*SYSTEM, 1, 2, agent] for agent in range(4)] + [SYSTEM, [*SYSTEM[:36], 3, 3, 3, 3]]
+    engine = ChatEngine(MODEL, [STOP])
+    requests = [request(prompt, agent, seed=agent) for agent, prompt in enumerate(prompts)]
+    for r, sample in zip(requests, engine.sample(requests), strict=True):
+        assert sample.logprobs == pytest.approx(expected_logprobs(MODEL, list(r.new_ids), sample), abs=1e-4)
+    assert engine.copied_tokens == 201 and engine.prompt_tokens == 4 * 43 + 40 + 40
+    (later,) = engine.sample([request([5], agent=3, new=False)])  # a copied context grows as any other
+    assert len(later.ids) >= 1
+
+
+def test_a_beginning_outlives_its_agent_and_ends_with_the_weights() -> None:
+    engine = ChatEngine(MODEL, [STOP])
+    engine.sample([request([*SYSTEM, 1], 0)])
+    engine.release([(0, 0)])
+    (sample,) = engine.sample([request([*SYSTEM, 2], 1)])
+    assert engine.copied_tokens == 40
+    assert sample.logprobs == pytest.approx(expected_logprobs(MODEL, [*SYSTEM, 2], sample), abs=1e-4)
+    engine.release([(0, 1)])
+    engine.sync(dict(MODEL.named_parameters()), 1)
+    engine.sample([request([*SYSTEM, 2], 1)])
+    assert engine.copied_tokens == 40
+
+
+def test_who_waits_for_a_beginning_goes_on_when_its_reader_is_aborted() -> None:
+    """Eight tokens a step: the first agent has read 8 of 41 when it is aborted; the second then reads all itself."""
+    engine = ChatEngine(MODEL, [STOP], step_tokens=8)
+    for agent in range(3):
+        engine.begin(request([*SYSTEM, agent], agent))
+    assert engine.step() == []
+    assert [key for key, _ in engine.abort([(0, 0)])] == [(0, 0)]
+    finished = run(engine)
+    for agent in (1, 2):
+        sample = finished[0, agent]
+        assert sample.logprobs == pytest.approx(expected_logprobs(MODEL, [*SYSTEM, agent], sample), abs=1e-4)
+    assert engine.copied_tokens == 40  # the third's
+    (sample,) = engine.sample([request([4], agent=0, new=False)])
+    assert sample.logprobs == pytest.approx(expected_logprobs(MODEL, [*SYSTEM, 0, 4], sample), abs=1e-4)
+
+
+def test_no_more_beginnings_are_kept_than_allowed() -> None:
+    """Seventeen beginnings: the first is given up, so its slot is free; a prompt with it is read anew."""
+    engine = ChatEngine(MODEL, [STOP])
+    for agent in range(MAX_PREFIXES + 1):
+        engine.sample([request([agent, *SYSTEM], agent, budget=1)])
+        engine.release([(0, agent)])
+    assert len(engine._memory.rows) == MAX_PREFIXES
+    engine.sample([request([0, *SYSTEM], 50)])
+    engine.sample([request([1, *SYSTEM], 51)])
+    assert engine.copied_tokens == 0  # keeping the first again gave up the second
