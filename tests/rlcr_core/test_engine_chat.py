@@ -312,7 +312,7 @@ class Player:
 @settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_random_schedules_of_turns_equal_the_full_forward(data: st.DataObject) -> None:
-    """Begin, step, abort, release and new contexts, some with a common beginning, in any order on a small pool: every sample is that of a full forward."""
+    """Begin, step, abort, release and new contexts, some that begin alike, in any order: samples are a full forward's."""
     engine = ChatEngine(MODEL, [STOP], max_running=data.draw(st.integers(1, 4)), step_tokens=data.draw(st.integers(1, 24)))
     players = {(0, agent): Player(agent) for agent in range(5)}
 

@@ -148,19 +148,24 @@ def test_a_context_longer_than_a_batch_goes_alone(one_per_row):
     lengths=st.lists(st.integers(2, 12), max_size=30),
     limit=st.integers(1, 40),
     one_per_row=st.booleans(),
+    n_alike=st.integers(0, 10),
     data=st.data(),
 )
-def test_every_context_is_packed_once_within_the_limit(lengths, limit, one_per_row, data):
+def test_every_context_is_packed_once_within_the_limit(lengths, limit, one_per_row, n_alike, data):
     sizes = [data.draw(st.integers(1, n - 1)) for n in lengths]
     contexts = [make_context([i + 1] * n, k, i) for i, (n, k) in enumerate(zip(lengths, sizes, strict=True))]
+    tails = [[7] * data.draw(st.integers(0, 3)) + [8, i] for i in range(n_alike)]
+    contexts += [make_context([*BEGINNING, *tail], 1, 100 + i) for i, tail in enumerate(tails)]
+    limit += data.draw(st.sampled_from([0, 50, 200]))
     found = []
     for batch in pack(contexts, limit, one_per_row):
         rows, width = batch.input_ids_BT.shape
         assert rows * width <= limit or rows == 1
         for ids_T, segments_T, positions_T in zip(batch.input_ids_BT, batch.segment_ids_BT, batch.position_ids_BT, strict=True):
             for segment in range(int(segments_T.max()) + 1):
-                ids = ids_T[segments_T == segment].tolist()
-                assert positions_T[segments_T == segment].tolist() == list(range(len(ids)))
+                is_own = (segments_T == segment) | (segments_T == -2)
+                ids = ids_T[is_own].tolist()
+                assert positions_T[is_own].tolist() == list(range(len(ids)))
                 found.append(ids)
         assert torch.equal(batch.input_ids_BT.flatten()[batch.action_index_N], batch.target_ids_N)
         # Token t of a context carries the logprob -t, so order and alignment show.
@@ -186,6 +191,68 @@ def test_packed_rows_give_the_logprobs_of_separate_rows():
             logits_TV = model(torch.tensor(context.ids[None], dtype=torch.long)).logits[0]
             expected_T = logits_TV[:-1].log_softmax(-1).gather(-1, torch.tensor(context.ids[1:, None]).long())[:, 0]
             torch.testing.assert_close(got_N[packed.rollout_N == i], expected_T, rtol=1e-4, atol=1e-5)
+
+
+BEGINNING = [1 + i % 29 for i in range(40)]  # longer than packing.SHARED_TOKENS = 32
+
+
+def alike(*tails, n_actions=1):
+    """Contexts that begin with the same 40 tokens."""
+    return [make_context([*BEGINNING, *tail], n_actions, i) for i, tail in enumerate(tails)]
+
+
+def test_a_common_beginning_stands_once_in_its_row():
+    """42, 43 and 42 tokens, the last of each an action: 40 are shared, of every context one token that predicts is left.
+
+    One row: 40 + 3 + 2 + 2 = 47, the longest first. Its actions are at 40 + 2, 40 + 3 + 1 and 40 + 3 + 2 + 1.
+    """
+    (batch,) = pack(alike([3, 4], [5, 6, 7], [8, 9]), 100, one_per_row=False)
+    assert batch.input_ids_BT.tolist() == [[*BEGINNING, 5, 6, 7, 3, 4, 8, 9]]
+    assert batch.position_ids_BT.tolist() == [[*range(40), 40, 41, 42, 40, 41, 40, 41]]
+    assert batch.segment_ids_BT.tolist() == [[-2] * 40 + [0, 0, 0, 1, 1, 2, 2]]
+    assert batch.action_index_N.tolist() == [42, 44, 46]
+    assert batch.rollout_N.tolist() == [1, 0, 2]
+    mask_TT = batch.attention_mask()[0, 0]
+    assert mask_TT[44].nonzero().flatten().tolist() == [*range(40), 43, 44]
+    assert mask_TT[10].nonzero().flatten().tolist() == list(range(11))
+
+
+def test_what_predicts_an_action_and_what_is_an_action_is_never_shared():
+    """All equal, the action after 38 tokens: 37 are shared, token 37 predicts it in each context of its own."""
+    contexts = [make_context(BEGINNING, 2, i) for i in range(2)]
+    (batch,) = pack(contexts, 100, one_per_row=False)
+    assert batch.segment_ids_BT.tolist() == [[-2] * 37 + [0] * 3 + [1] * 3]
+    assert batch.action_index_N.tolist() == [38, 39, 41, 42]
+
+
+def test_other_beginnings_and_full_rows_share_nothing_with_each_other():
+    """Two roles make two rows, the second shares 40 tokens: the 41st predicts the action. A row has room for min(100, 4 * 40) tokens: of ten contexts of 40 + 20 three fit, 40 + 3 * 20."""
+    roles = [*alike([3, 4], [5, 6]), *[make_context([2, *BEGINNING, i], 1, 10 + i) for i in (1, 2)]]
+    (batch,) = pack(roles, 100, one_per_row=False)
+    assert batch.input_ids_BT.tolist() == [[*BEGINNING, 3, 4, 5, 6], [2, *BEGINNING[:39], BEGINNING[39], 1, BEGINNING[39], 2]]
+    full = pack(alike(*[[i] * 20 for i in range(1, 11)]), 100, one_per_row=False)
+    assert [tuple(b.input_ids_BT.shape) for b in full] == [(1, 100)] * 3 + [(1, 60)]
+    assert int((full[-1].segment_ids_BT == -2).sum()) == 0  # the last is alone
+
+
+def test_shared_rows_give_the_logprobs_and_gradients_of_separate_rows():
+    model = make_model()
+    contexts = alike([3, 4, 5], [6, 7], [8, 9, 10, 11], [12, 13, 14], n_actions=2)
+    results = []
+    for batches in (pack(contexts, 1000, one_per_row=False), [b for c in contexts for b in pack([c], 1000, True)]):
+        model.zero_grad()
+        logprobs = {}
+        for batch in batches:
+            got_N = action_logprobs(model, batch, 1.0)[0]
+            (got_N * torch.arange(1.0, 3.0).repeat(len(got_N) // 2)).sum().backward()
+            for i in range(len(contexts)):
+                if (batch.rollout_N == i).any():
+                    logprobs[i] = got_N[batch.rollout_N == i].detach()
+        results.append((logprobs, [p.grad.clone() for p in model.parameters()]))
+    for i in range(len(contexts)):
+        torch.testing.assert_close(results[0][0][i], results[1][0][i], rtol=1e-4, atol=1e-5)
+    for shared, separate in zip(results[0][1], results[1][1], strict=True):
+        torch.testing.assert_close(shared, separate, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("one_per_row", [True, False])
