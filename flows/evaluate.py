@@ -46,7 +46,7 @@ def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
     project, params = Project.here(), load_params(params_file)
     test = project.tasks("test")
     state = evaluation_run_file(project, params)
-    chosen = organisations(params.train.modes, params.engine.kind == "openai")
+    chosen = organisations(params.train.modes, params.evaluation.organisations, params.engine.kind == "openai")
     wanted = [(o, seed) for seed in params.train.seeds for o in chosen]
     with (
         WorkerPool(params, read_tasks(test)[0]) as pool,

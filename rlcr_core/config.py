@@ -17,6 +17,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Mode = Literal["collective", "solo"]
+OrganisationName = Literal["base", "collective", "alone", "solo", "scrambled", "mute"]
 
 
 class Model(BaseModel):
@@ -235,6 +236,7 @@ class ValidationConfig(Model):
 
 
 class EvaluationConfig(Model):
+    organisations: tuple[OrganisationName, ...] = Field(min_length=1)
     rollouts_per_task: Count
     limit_s: Positive
     bootstrap_resamples: Count

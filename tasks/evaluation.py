@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlcr_core.config import Params
-from rlcr_core.errors import GateError
+from rlcr_core.errors import ConfigError, GateError
 from rlcr_core.manifests import Manifest, read_manifest, write_manifest
 from rlcr_core.metrics import iteration_metrics
 from rlcr_core.rollout import RolloutSpec
@@ -42,11 +42,20 @@ ORGANISATIONS = (
 )
 
 
-def organisations(modes: Sequence[str], is_server: bool = False) -> list[Organisation]:
-    """Those whose policy was trained; of a server elsewhere, whose policy is one, those that differ otherwise."""
+def organisations(modes: Sequence[str], wanted: Sequence[str], is_server: bool = False) -> list[Organisation]:
+    """Of the `wanted` names those whose policy was trained; of a server elsewhere, whose policy is one, those that differ
+    otherwise. Raises ConfigError when none is left.
+    """
     if is_server:
-        return [replace(o, policy="base") for o in ORGANISATIONS if o.policy == "collective"]
-    return [organisation for organisation in ORGANISATIONS if organisation.policy in ("base", *modes)]
+        found = [replace(o, policy="base") for o in ORGANISATIONS if o.policy == "collective" and o.name in wanted]
+    else:
+        found = [o for o in ORGANISATIONS if o.policy in ("base", *modes) and o.name in wanted]
+    if not found:
+        raise ConfigError(
+            f"No policy of the organisations {', '.join(wanted)} is there to evaluate, got modes {', '.join(modes)}; change "
+            "evaluation.organisations or train.modes."
+        )
+    return found
 
 
 def arranged(params: Params, organisation: Organisation) -> Params:

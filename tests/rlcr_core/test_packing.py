@@ -226,7 +226,10 @@ def test_what_predicts_an_action_and_what_is_an_action_is_never_shared():
 
 
 def test_other_beginnings_and_full_rows_share_nothing_with_each_other():
-    """Two roles make two rows, the second shares 40 tokens: the 41st predicts the action. A row has room for min(100, 4 * 40) tokens: of ten contexts of 40 + 20 three fit, 40 + 3 * 20."""
+    """Two roles make two rows; the second's 41st token predicts the action, so 40 are shared.
+
+    A row has room for min(100, 4 * 40) tokens: of ten contexts of 40 + 20 three fit, 40 + 3 * 20.
+    """
     roles = [*alike([3, 4], [5, 6]), *[make_context([2, *BEGINNING, i], 1, 10 + i) for i in (1, 2)]]
     (batch,) = pack(roles, 100, one_per_row=False)
     assert batch.input_ids_BT.tolist() == [[*BEGINNING, 3, 4, 5, 6], [2, *BEGINNING[:39], BEGINNING[39], 1, BEGINNING[39], 2]]

@@ -11,14 +11,16 @@ import pytest
 from rich.console import Console
 
 from rlcr_core.config import EvaluationConfig
+from rlcr_core.errors import ConfigError
 from rlcr_core.store import read_rollouts
 from rlcr_core.types import Event, EventType, Rollout
 from tasks.comparison import headline, summarise, typical, write_comparison
-from tasks.evaluation import arranged, evaluation_specs, organisations
+from tasks.evaluation import ORGANISATIONS, arranged, evaluation_specs, organisations
 from tasks.table import print_table
 from tests.support import rollout, tiny_params
 
-CONFIG = EvaluationConfig(rollouts_per_task=1, limit_s=10.0, bootstrap_resamples=200, confidence=0.95)
+EVERY = [organisation.name for organisation in ORGANISATIONS]
+CONFIG = EvaluationConfig(organisations=EVERY, rollouts_per_task=1, limit_s=10.0, bootstrap_resamples=200, confidence=0.95)
 
 
 def earning(task: int, *rewards: tuple[float, float]) -> Rollout:
@@ -95,13 +97,19 @@ def test_headline_and_table_show_the_same_means() -> None:
     assert "overtakes trained solo at 4.0 s [4.0, 4.0]" in out.getvalue()
 
 
+def test_organisations_can_be_chosen_and_one_must_be_left() -> None:
+    assert [o.name for o in organisations(["collective", "solo"], ["solo", "base"])] == ["base", "solo"]
+    with pytest.raises(ConfigError, match=r"organisations solo is there.*got modes collective; change evaluation\.organisations"):
+        organisations(["collective"], ["solo"])
+
+
 def test_organisations_need_their_policy_and_share_every_seed() -> None:
-    assert [o.name for o in organisations(["solo"])] == ["base", "solo"]
-    assert [o.name for o in organisations(["collective", "solo"])] == [
+    assert [o.name for o in organisations(["solo"], EVERY)] == ["base", "solo"]
+    assert [o.name for o in organisations(["collective", "solo"], EVERY)] == [
         "base", "collective", "alone", "solo", "scrambled", "mute",
     ]  # fmt: skip
     params = tiny_params()
-    by_name = {o.name: arranged(params, o).collective for o in organisations(["collective", "solo"])}
+    by_name = {o.name: arranged(params, o).collective for o in organisations(["collective", "solo"], EVERY)}
     assert {name: c.max_hires for name, c in by_name.items()} == {
         "base": 8, "collective": 8, "alone": 0, "solo": 0, "scrambled": 8, "mute": 8,
     }  # fmt: skip

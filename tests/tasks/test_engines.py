@@ -92,7 +92,8 @@ def test_a_server_elsewhere_is_evaluated_and_never_trained_with(params: Params) 
     server = changed(params, {"engine": {"kind": "openai", "url": "http://127.0.0.1:9", "model": "m"}})
     with pytest.raises(ConfigError, match="for evaluation only"):
         check_supported(server)
-    assert [(o.name, o.policy, o.hires) for o in organisations(["collective"], is_server=True)] == [
+    chosen = organisations(["collective"], params.evaluation.organisations, is_server=True)
+    assert [(o.name, o.policy, o.hires) for o in chosen] == [
         ("collective", "base", True), ("alone", "base", False), ("scrambled", "base", True), ("mute", "base", True),
     ]  # fmt: skip
 
