@@ -26,6 +26,8 @@ def _signed(entry: Mapping[str, Any]) -> str:
 
 
 def _crossing(crossing: Mapping[str, Any]) -> str:
+    if crossing["never_share"] is None:
+        return "No policy was trained solo and evaluated beside the collective: nothing to overtake."
     if crossing["mean"] is None:
         return "The trained collective does not overtake trained solo."
     low, high = (f"{value:.1f}" if value is not None else "never" for value in (crossing["low"], crossing["high"]))

@@ -97,6 +97,12 @@ def test_headline_and_table_show_the_same_means() -> None:
     assert "overtakes trained solo at 4.0 s [4.0, 4.0]" in out.getvalue()
 
 
+def test_without_a_solo_policy_nothing_is_said_about_overtaking() -> None:
+    out = io.StringIO()
+    print_table(summarise({key: r for key, r in results().items() if key[0] != "solo"}, CONFIG), Console(file=out))
+    assert "nothing to overtake" in out.getvalue() and "overtakes" not in out.getvalue()
+
+
 def test_organisations_can_be_chosen_and_one_must_be_left() -> None:
     assert [o.name for o in organisations(["collective", "solo"], ["solo", "base"])] == ["base", "solo"]
     with pytest.raises(ConfigError, match=r"organisations solo is there.*got modes collective; change evaluation\.organisations"):
