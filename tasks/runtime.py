@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 LOCAL_HOSTS = "127.0.0.1,localhost"
@@ -13,7 +14,8 @@ LOCAL_HOSTS = "127.0.0.1,localhost"
 def defaults(root: Path) -> dict[str, str]:
     """The variables and their values for a project in this folder."""
     return {
-        "PREFECT_HOME": str(root / ".prefect"),
+        # An older Prefect does not open a newer one's database, and its embedded server then dies without a word.
+        "PREFECT_HOME": str(root / ".prefect" / version("prefect")),
         "PREFECT_SERVER_EPHEMERAL_ENABLED": "true",
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_state_lies_inside_the_project(clean: pytest.MonkeyPatch, tmp_path: Path
     import os
 
     prepare(tmp_path)
-    assert os.environ["PREFECT_HOME"] == str(tmp_path / ".prefect")
+    assert os.environ["PREFECT_HOME"] == str(tmp_path / ".prefect" / version("prefect"))  # two versions share no database
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
     assert os.environ["OMP_NUM_THREADS"] in ("1", "2")
 
