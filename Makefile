@@ -1,4 +1,4 @@
-# make setup | demo | demo-llm | demo-vllm | doctor | test | test-vllm | lint | clean. Variables: PYTHON, VENV, TORCH_ARGS, PIP_ARGS.
+# make setup | demo | claims | city | demo-llm | demo-vllm | doctor | test | test-vllm | lint | clean. Variables: PYTHON, VENV, TORCH_ARGS, PIP_ARGS.
 #
 # Without an NVIDIA GPU the CPU build of torch is asked for first; where pip cannot find it, the ordinary build is taken.
 # TORCH_ARGS are pip's arguments for torch alone, for example the index of CPU wheels that pytorch.org names
@@ -18,7 +18,7 @@ export PYTHONPATH := $(CURDIR)
 WANTED := $(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 STAMP := $(VENV)/installed-$(WANTED)
 
-.PHONY: setup demo demo-llm setup-vllm demo-vllm test-vllm doctor test lint clean
+.PHONY: setup demo claims city demo-llm setup-vllm demo-vllm test-vllm doctor test lint clean
 setup: $(STAMP)
 
 $(STAMP):
@@ -46,6 +46,14 @@ demo: setup
 	@echo "Table   artifacts/evaluation/summary.json (python -m flows.table prints it)"
 	@echo "Report  $(CURDIR)/artifacts/report/index.html"
 	@echo "MLflow  $(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/mlflow.db"
+
+# docs/claims.md: every study behind the table of claims, over several seeds and bases (docs/evaluation.md). It goes on where it was.
+claims: setup
+	$(BIN)/python -m flows.claims
+
+# The trained policy with up to 1,000 agents (docs/city.md); after `make demo`.
+city: setup
+	$(BIN)/python -m flows.city
 
 # The same pipeline with a real chat model (docs/models.md), in a folder of its own under runs/.
 demo-llm: setup

@@ -28,7 +28,7 @@ from rlcr_core.clock import LatencyModel
 from rlcr_core.config import Params, load_params, parse_params
 from rlcr_core.engines.asynchronous import PacedPlayers, ThreadedEngine
 from rlcr_core.engines.base import AsyncEngine, CacheKey
-from rlcr_core.metrics import ledger
+from rlcr_core.ledger import ledger
 from rlcr_core.players import Play
 from rlcr_core.rollout import RolloutSpec
 from rlcr_core.tokens import WordTokenizer

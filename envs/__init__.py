@@ -3,7 +3,8 @@
     envs/__init__.py   the registry of versioned ids: make, generate, grammar (nothing is imported before it is used)
     envs/checks.py     check_environment, the conformance check that every environment must pass
     envs/driving.py    the small event loop that the check plays an environment with
-    envs/workshop/     workshop@1, a software project with dependencies and hidden interface keys
+    envs/workshop/     workshop@1, a software project with dependencies and hidden interface keys, and workshop-city@1,
+                       the same for 1,000 agents
 
 To add an environment: write a module with a class that takes a Task and fulfils `rlcr_core.types.Environment`, a
 function `generate` with the keywords of `generate` below, and a module with the functions of `workshop/grammar.py`
@@ -15,22 +16,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from rlcr_core.errors import TaskError
-from rlcr_core.types import Environment, Task
+from rlcr_core.types import Environment, Player, Task, Terms
 
-__all__ = ["generate", "grammar", "make", "register", "registered"]
+__all__ = ["bounds", "generate", "grammar", "make", "player", "players", "register", "registered"]
 
 Factory = Callable[[Task], Environment]
 Generator = Callable[..., list[Task]]
+MakePlayer = Callable[[Environment, Terms], Player]
+MakeBounds = Callable[[Environment, Terms], Any]
 
 
 class _Entry(NamedTuple):
     factory: Factory | str
     generator: Generator | str | None
     grammar: ModuleType | str | None
+    players: Mapping[str, MakePlayer] | str
+    bounds: MakeBounds | str | None
 
 
 _ENTRIES: dict[str, _Entry] = {}
@@ -42,18 +47,21 @@ def register(
     *,
     generator: Generator | str | None = None,
     grammar: ModuleType | str | None = None,
+    players: Mapping[str, MakePlayer] | str = MappingProxyType({}),
+    bounds: MakeBounds | str | None = None,
 ) -> None:
     """Make an environment known as `name@version`.
 
-    `factory` (Task -> Environment) and `generator` are callables or addresses `module:attribute`, `grammar` is a module
-    or its name; addresses are imported on first use. Raises TaskError for a malformed or an already registered id.
+    `factory` (Task -> Environment), `generator` and `bounds` are callables or addresses `module:attribute`, `players` a
+    mapping or the address of one, `grammar` is a module or its name; addresses are imported on first use. Raises TaskError
+    for a malformed or an already registered id.
     """
     name, at, version = environment_id.partition("@")
     if not (name and at and version.isdigit()):
         raise TaskError(f"an environment id is name@version, such as workshop@1, got {environment_id!r}.")
     if environment_id in _ENTRIES:
         raise TaskError(f"{environment_id} is already registered; give changed rules a new version.")
-    _ENTRIES[environment_id] = _Entry(factory, generator, grammar)
+    _ENTRIES[environment_id] = _Entry(factory, generator, grammar, players, bounds)
 
 
 def registered() -> tuple[str, ...]:
@@ -105,6 +113,30 @@ def grammar(environment_id: str) -> ModuleType:
     return import_module(module) if isinstance(module, str) else module
 
 
+def players(environment_id: str) -> Mapping[str, MakePlayer]:
+    """The environment's scripted players by name (rlcr_core.scripted runs them); none unless it registered some."""
+    found: Mapping[str, MakePlayer] = _resolve(_entry(environment_id, "a scripted player").players)
+    return found
+
+
+def player(environment_id: str, name: str) -> MakePlayer:
+    """The environment's scripted player of that name. Raises TaskError naming those it has."""
+    found = players(environment_id)
+    if name not in found:
+        raise TaskError(
+            f"{environment_id} has no scripted player {name!r}, it has {', '.join(found) or 'none'}; choose one of those."
+        )
+    return found[name]
+
+
+def bounds(environment: Environment, terms: Terms) -> Any:
+    """What no player can exceed on this task: see envs/workshop/bounds.py for the fields. Raises TaskError without any."""
+    declared = _entry(environment.id, "a bound").bounds
+    if declared is None:
+        raise TaskError(f"{environment.id} declares no bounds; register it with a function that gives them.")
+    return cast(MakeBounds, _resolve(declared))(environment, terms)
+
+
 def _entry(environment_id: str, where: str) -> _Entry:
     if environment_id not in _ENTRIES:
         raise TaskError(
@@ -126,4 +158,19 @@ register(
     "envs.workshop.environment:WorkshopEnvironment",
     generator="envs.workshop.tasks:generate",
     grammar="envs.workshop.grammar",
+    players="envs.workshop.players:PLAYERS",
+    bounds="envs.workshop.bounds:workshop_bounds",
+)
+register(
+    "workshop-names@1",
+    "envs.workshop.city:NamesEnvironment",
+    generator="envs.workshop.city:generate",
+    players="envs.workshop.players:PLAYERS",
+    bounds="envs.workshop.bounds:workshop_bounds",
+)
+register(
+    "workshop-city@1",
+    "envs.workshop.city:CityEnvironment",
+    generator="envs.workshop.city:generate",
+    bounds="envs.workshop.bounds:workshop_bounds",
 )

@@ -9,6 +9,7 @@ Rules, in the order in which they are checked:
     names           agents have distinct, stable names
     time_left       the observation depends on the seconds left
     described       optional prose for chat models: both members or none; texts that asking again does not change
+    measured        optional facts about the task: work and chain together, finite and above 0, the chain no longer
     parse           any text gives a Call and never an exception; a valid one names a tool, with its kind and length
     messages        judge gives finite numbers; corrupt keeps the number of words and depends on its seed alone
     begin           a finite tool time >= min_tool_s; earns nothing
@@ -39,7 +40,7 @@ from envs.driving import (
     view_of,
 )
 from rlcr_core.errors import EnvironmentFault, RLCRError
-from rlcr_core.types import Call, Described, Environment, Task, ToolSpec, TurnKind
+from rlcr_core.types import Call, Described, Environment, Measured, Task, ToolSpec, TurnKind
 
 
 def check_environment(
@@ -66,6 +67,7 @@ def _check_rules(make: Callable[[Task], Environment], task: Task, seed: int, act
     _check_names(make(task), words)
     _check_time_left(make, task)
     _check_described(make, task)
+    _check_measured(make, task)
     _check_texts(make(task), words, tools, seed)
     propose = _proposals(task, words, actions)
     first = Drive(make(task), tools, words, propose, seed, watch=True).run()
@@ -150,6 +152,20 @@ def _check_described(make: Callable[[Task], Environment], task: Task) -> None:
         require("described", isinstance(text, str), f"describe gave {text!r}, expected a text")
         again = environment.describe(view)
         require("described", text == again, f"describe gave {text!r}, then {again!r} for the same view")
+
+
+def _check_measured(make: Callable[[Task], Environment], task: Task) -> None:
+    """The optional protocol `Measured`: bounds in metrics are made of these facts."""
+    environment = make(task)
+    if not isinstance(environment, Measured):
+        return
+    facts = environment.task_facts()
+    for name in ("total_work_s", "critical_path_s", "unit_s"):
+        value = facts.get(name, 0.0)
+        sane = math.isfinite(value) and value > 0
+        require("measured", sane, f"task_facts says {name} = {value}, expected finite seconds above 0")
+    fits = facts["critical_path_s"] <= facts["total_work_s"]
+    require("measured", fits, f"task_facts says {dict(facts)}, expected a chain no longer than all the work")
 
 
 def _check_texts(environment: Environment, words: frozenset[str] | None, tools: dict[str, ToolSpec], seed: int) -> None:

@@ -1,6 +1,7 @@
 """Compare organisations on the test tasks: `python -m flows.evaluate`; `python -m flows.table` prints the last table again.
 
-Every organisation gets the same tasks and seeds. Results: artifacts/evaluation/.
+Every organisation gets the same tasks and seeds; a cell of the grid that is done is not run again.
+Results: artifacts/evaluation/.
 """
 
 import sys
@@ -15,8 +16,9 @@ from rlcr_core.config import Params, load_params
 from rlcr_core.types import Rollout
 from tasks.announce import announce_evaluation
 from tasks.comparison import headline, write_comparison
-from tasks.evaluation import Organisation, evaluate_organisation, organisations
+from tasks.grid import Cell, CellKey, cells, run_cell
 from tasks.lifeline import guard_server
+from tasks.organisations import organisations
 from tasks.paths import Project
 from tasks.progress import Reporter
 from tasks.table import print_table
@@ -30,34 +32,33 @@ class Job:
 
     def __init__(self, project: Project, params: Params, pool: WorkerPool) -> None:
         self.project, self.params, self.pool = project, params, pool
-        self.tasks = read_tasks(project.tasks("test"))
-        self.results: dict[tuple[str, int], list[Rollout]] = {}
+        self.results: dict[CellKey, list[Rollout]] = {}
 
 
-@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{name}-{seed}")
-def run_organisation(job: Job, organisation: Organisation, name: str, seed: int) -> None:
-    job.results[name, seed] = evaluate_organisation(job.project, job.params, organisation, seed, job.tasks, job.pool)
+@task(cache_policy=NO_CACHE, persist_result=False, task_run_name="{name}")
+def run_one(job: Job, cell: Cell, name: str) -> None:
+    job.results[cell.key] = run_cell(job.project, job.params, cell, job.pool)
 
 
 @flow(name="evaluate", persist_result=False)
 def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
-    """Run every organisation with every seed, write the comparison, log it; returns the summary."""
+    """Run every cell of the grid, write the comparison, log it; returns the summary."""
     guard_server()
     project, params = Project.here(), load_params(params_file)
-    test = project.tasks("test")
+    test, config = project.tasks("test"), params.evaluation
     state = evaluation_run_file(project, params)
-    chosen = organisations(params.train.modes, params.evaluation.organisations, params.engine.kind == "openai")
-    wanted = [(o, seed) for seed in params.train.seeds for o in chosen]
+    chosen = organisations(params.train.modes, config.organisations, params.engine.kind == "openai")
+    wanted = cells(config, chosen, list(params.task_set.variants), params.train.seeds)
     with (
         WorkerPool(params, read_tasks(test)[0]) as pool,
         open_run(project, params, "evaluation", state, {"test": test}) as tracker,
         Reporter("evaluate", len(wanted)) as bar,
     ):
         job = Job(project, params, pool)
-        for organisation, seed in wanted:
-            run_organisation(job, organisation, organisation.name, seed)
-            bar.step(f"{organisation.name} seed {seed}")
-        summary = write_comparison(project.evaluation, job.results, params.evaluation)
+        for cell in wanted:
+            run_one(job, cell, cell.name)
+            bar.step(cell.name)
+        summary = write_comparison(project.evaluation, job.results, params)
         tracker.log(
             {f"evaluation/{key.replace('.', '/')}": value for key, value in flatten(headline(summary)).items()}, 0
         )

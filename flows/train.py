@@ -7,7 +7,7 @@ that fails fails the flow. Only the two that do nothing but write are retried.
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ParamSpec, cast
+from typing import ParamSpec, cast, get_args
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
@@ -60,7 +60,7 @@ def train(mode: Mode, seed: int, params_file: str = "params.yaml") -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = cli.parser(__doc__)
-    arguments.add_argument("--mode", choices=["collective", "solo"], default="collective")
+    arguments.add_argument("--mode", choices=get_args(Mode), default="collective")
     arguments.add_argument("--seed", type=int, default=0)
     return cli.run(lambda o: print(f"trained: {Path(train(o.mode, o.seed, o.params))}"), arguments, argv)
 

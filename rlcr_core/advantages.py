@@ -40,6 +40,17 @@ def group_advantages(returns_G: ArrayLike) -> Float64Array:
     return advantages_G
 
 
+def permute_advantages(groups: Sequence[Float64Array], seed: int) -> list[Float64Array]:
+    """The negative control: the iteration's advantages dealt to its rollouts at random, so that nothing can be learnt.
+
+    Same values, same scale; only who earned them is lost. Equal seeds deal alike.
+    """
+    if not groups:
+        return []
+    dealt = np.random.default_rng(seed).permutation(np.concatenate(groups))
+    return list(np.split(dealt, np.cumsum([len(group) for group in groups])[:-1]))
+
+
 def scale_advantages(
     groups: Sequence[Float64Array], scale: Literal["none", "batch", "group"], floor: float
 ) -> list[Float64Array]:

@@ -4,16 +4,19 @@ Delivery: a message is stamped when the sender's turn ends and shown exactly onc
 starts at or after that moment, in order of sending (so first in first out per pair). Posts to a channel reach every
 agent employed at that time, except their sender; an agent keeps one cursor into the common log, so a post costs the
 same however many read it. The archive is the complete log. An unknown or fired recipient is an error shown to the
-sender. `messages` other than `normal` are the causal controls of evaluations; the sender is never told.
+sender. `messages` other than `normal`, `delay_s` and `archive: false` are the causal controls of evaluations; the sender
+is never told. The `staff` are employed from the start, as if hired at 0 s and ready at once.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlcr_core.clock import COLLECTIVE_TOOLS, tool_seconds
 from rlcr_core.config import CollectiveConfig
+from rlcr_core.roster import Others
 from rlcr_core.seeds import turn_seed
 from rlcr_core.types import CEO, AgentRecord, Call, CallResult, Environment, Event, EventType, Message
 
@@ -23,8 +26,12 @@ SHOWN = 4  # messages that `read` and `search` return, the latest first
 class Collective:
     """Roster and mail of one rollout. Times must not fall from call to call."""
 
-    def __init__(self, config: CollectiveConfig, environment: Environment, seed: int) -> None:
+    def __init__(
+        self, config: CollectiveConfig, environment: Environment, seed: int, withheld: frozenset[int] = frozenset()
+    ) -> None:
+        """`withheld` messages (their ids, which count them in order of sending) reach nobody; their senders are not told."""
         self.config = config
+        self.withheld = withheld
         self.environment = environment
         self.seed = seed
         self.events: list[Event] = []
@@ -32,6 +39,7 @@ class Collective:
         self.agents: list[AgentRecord] = []
         self.employed: dict[int, str] = {}  # agent -> name, in order of employment
         self._by_name: dict[str, int] = {}
+        self._roster: tuple[tuple[int, ...], tuple[str, ...]] | None = None  # numbers and names of the employed
         self._posts: list[Message] = []
         self._direct: list[deque[Message]] = []
         self._cursor: list[int] = []
@@ -42,6 +50,9 @@ class Collective:
             "wait": lambda agent, call, time_s: CallResult(True, "waited"), "hire": self._hire, "fire": self._fire,
         }  # fmt: skip
         self._employ(0.0, 0.0)
+        for _ in range(config.staff):
+            record = self._employ(0.0, 0.0)
+            self.events += [Event(0.0, EventType.HIRE, CEO, record.id), Event(0.0, EventType.START, record.id)]
 
     # -- roster ------------------------------------------------------------------------------------------------------
 
@@ -50,12 +61,24 @@ class Collective:
         """Hired agents employed now, the CEO not counted."""
         return len(self.employed) - 1
 
+    def others(self, agent: int) -> Sequence[str]:
+        """Names of the other employed agents, by agent number; costs the same at any team size unless the roster changed."""
+        if self._roster is None:
+            self._roster = tuple(self.employed), tuple(self.employed.values())
+        numbers, names = self._roster
+        return Others(names, bisect_left(numbers, agent))
+
+    def number(self, name: str) -> int:
+        """The number of the agent that has, or had, this name."""
+        return self._by_name[name]
+
     def _employ(self, hired_s: float, started_s: float) -> AgentRecord:
         agent = len(self.agents)
         record = AgentRecord(agent, self.environment.agent_name(agent), hired_s, started_s)
         self.agents.append(record)
         self.employed[agent] = record.name
         self._by_name[record.name] = agent
+        self._roster = None
         self._direct.append(deque())
         self._cursor.append(len(self._posts))
         self._seen.append(set())
@@ -80,6 +103,7 @@ class Collective:
             return CallResult(False, refusal)
         fired = self._by_name[call.args[0]]
         del self.employed[fired]
+        self._roster = None
         self.agents[fired].fired_s = time_s
         self.events.append(Event(time_s, EventType.FIRE, agent, fired))
         return CallResult(True, "fired", (call.args[0],))
@@ -127,12 +151,13 @@ class Collective:
         return CallResult(True, "posted", (call.args[0],))
 
     def _read(self, agent: int, call: Call, time_s: float) -> CallResult:
-        found = [m.text for m in self._posts if m.channel == call.args[0]]
+        found = [m.text for m in self._posts if m.channel == call.args[0] and self.config.archive]
         return CallResult(True, "read", tuple(found[: -SHOWN - 1 : -1]))
 
     def _search(self, agent: int, call: Call, time_s: float) -> CallResult:
         words = set(call.args[0].split())
-        found = [m.text for m in self.archive if words <= set(m.text.split())]
+        shown = [m for m in self.archive if m.id not in self.withheld] if self.config.archive else []
+        found = [m.text for m in shown if words <= set(m.text.split())]
         return CallResult(True, "found", tuple(found[: -SHOWN - 1 : -1]))
 
     # -- mail --------------------------------------------------------------------------------------------------------
@@ -143,7 +168,7 @@ class Collective:
         truth = self.environment.judge(sender, text).get("true", -1.0)
         receiver = -1 if to is None else to
         self.events.append(Event(time_s, EventType.MESSAGE, sender, receiver, truth, text))
-        if self.config.messages == "mute":
+        if self.config.messages == "mute" or message.id in self.withheld:
             return
         if to is None:
             self._posts.append(message)
@@ -152,25 +177,30 @@ class Collective:
 
     def has_mail(self, agent: int) -> bool:
         """Whether something waits to be shown to this agent."""
-        posts, cursor = self._posts, self._cursor[agent]
-        return bool(self._direct[agent]) or any(post.sender != agent for post in posts[cursor:])
+        posts = self._posts
+        return bool(self._direct[agent]) or any(posts[i].sender != agent for i in range(self._cursor[agent], len(posts)))
 
     def collect(self, agent: int, time_s: float) -> tuple[tuple[str, str], ...]:
         """Take the messages that this agent's turn at `time_s` shows: (sender's name, text), each exactly once."""
-        direct, cursor = self._direct[agent], self._cursor[agent]
-        if not direct and cursor == len(self._posts):
+        direct, cursor, end = self._direct[agent], self._cursor[agent], len(self._posts)
+        if not direct and cursor == end:
             return ()
-        messages = [post for post in self._posts[cursor:] if post.sender != agent]
-        self._cursor[agent] = len(self._posts)
+        sent_by_s = time_s - self.config.delay_s
+        while end > cursor and self._posts[end - 1].time_s > sent_by_s:
+            end -= 1
+        messages = [post for post in self._posts[cursor:end] if post.sender != agent]
+        self._cursor[agent] = end
         if direct:
-            messages = sorted([*messages, *direct], key=lambda message: message.id)
-            direct.clear()
+            while direct and direct[0].time_s <= sent_by_s:
+                messages.append(direct.popleft())
+            messages.sort(key=lambda message: message.id)
         shown = []
         for message in messages:
             text = self._deliverable(agent, message)
             if text is not None:
                 shown.append((self.agents[message.sender].name, text))
-                self.events.append(Event(time_s, EventType.DELIVERY, agent, message.sender, message.time_s, text))
+                if self.config.log_deliveries:
+                    self.events.append(Event(time_s, EventType.DELIVERY, agent, message.sender, message.time_s, text))
         return tuple(shown)
 
     def _deliverable(self, agent: int, message: Message) -> str | None:

@@ -16,8 +16,11 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
-Mode = Literal["collective", "solo"]
-OrganisationName = Literal["base", "collective", "alone", "solo", "scrambled", "mute"]
+Mode = Literal["collective", "solo", "silent"]
+OrganisationName = Literal[
+    "base", "collective", "alone", "solo", "silent", "hires_1", "hires_2", "hires_4", "hires_8", "staffed", "mute", "scrambled",
+    "first_copies", "delayed", "no_archive", "alone_long", "solo_long", "attempts", "random", "greedy",
+]  # fmt: skip
 
 
 class Model(BaseModel):
@@ -26,6 +29,17 @@ class Model(BaseModel):
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal configurations have equal digests."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
+
+
+class TaskVariant(Model):
+    """What a further test set changes of the task set; null keeps it."""
+
+    families: dict[str, Share] | None = None
+    test: Count | None = None
+    packages: Count | None = None
+    modules: Annotated[int, Field(ge=1, le=16)] | None = None
+    parallel_share: Share | None = None
+    coupling: Share | None = None
 
 
 class TaskSetConfig(Model):
@@ -39,6 +53,7 @@ class TaskSetConfig(Model):
     modules: Annotated[int, Field(ge=1, le=16)]
     parallel_share: Share
     coupling: Share
+    variants: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")], TaskVariant] = {}  # more test sets: test-<name>.jsonl
 
     @model_validator(mode="after")
     def _shares(self) -> Self:
@@ -92,6 +107,24 @@ class CollectiveConfig(Model):
     error_s: NonNegative
     max_message_tokens: Count
     messages: Literal["normal", "mute", "scrambled", "first_copies"] = "normal"
+    delay_s: NonNegative = 0.0  # a message can be seen this long after it was sent; the sender is not told
+    archive: bool = True  # false: `read` and `search` find nothing
+    staff: Annotated[int, Field(ge=0)] = 0  # employed from the start beside the CEO, and counted as hires
+    log_deliveries: bool = True  # false: rollouts keep no delivery events; a post to 1,000 agents has 999 of them
+
+    @model_validator(mode="after")
+    def _staff_and_delay(self) -> Self:
+        if self.staff > self.max_hires:
+            raise ValueError(
+                f"the staff at the start count as hires, got {self.staff} and room for {self.max_hires}; "
+                "lower collective.staff or raise collective.max_hires"
+            )
+        if self.delay_s > 0 and self.wait_s is None:
+            raise ValueError(
+                f"a message on its way wakes nobody, got delay_s {self.delay_s:g} and waits without end; "
+                "change collective.wait_s to seconds or collective.delay_s to 0"
+            )
+        return self
 
 
 class ContextConfig(Model):
@@ -219,6 +252,7 @@ class UpdateConfig(Model):
     kl: NonNegative
     importance_cap: NonNegative
     max_grad_norm: Positive
+    control: Literal["none", "permuted"] = "none"  # permuted: each rollout learns from the advantage of another, drawn at random
     device: str
     dtype: Literal["float32", "bfloat16"]
 
@@ -236,11 +270,62 @@ class ValidationConfig(Model):
 
 
 class EvaluationConfig(Model):
+    """The grid: every organisation at `limit_s` on the test tasks, and those `swept` also at `limits_s` and on the variants."""
+
     organisations: tuple[OrganisationName, ...] = Field(min_length=1)
+    swept: tuple[OrganisationName, ...] = ()
+    limits_s: tuple[Positive, ...] = ()
     rollouts_per_task: Count
     limit_s: Positive
+    long_factor: Annotated[float, Field(gt=1)] = 10.0  # the limit of alone_long and solo_long, in limits
+    delay_s: Positive = 16.0  # of `delayed`
+    attempts: Annotated[int, Field(ge=2)] = 9  # independent ones a task, of `attempts`
     bootstrap_resamples: Count
     confidence: Annotated[float, Field(gt=0, lt=1)]
+
+    @model_validator(mode="after")
+    def _grid(self) -> Self:
+        more = [name for name in self.swept if name not in self.organisations]
+        if more:
+            raise ValueError(
+                f"swept organisations are also evaluated at limit_s, got {', '.join(more)} in swept alone; "
+                "change evaluation.organisations or evaluation.swept"
+            )
+        if self.limit_s in self.limits_s:
+            raise ValueError(
+                f"limit_s is evaluated anyway, got {self.limit_s:g} in limits_s too; change evaluation.limits_s"
+            )
+        return self
+
+
+class ClaimsConfig(Model):
+    """How much is trained for the table of claims (`python -m flows.claims`)."""
+
+    seeds: tuple[int, ...] = Field(default=(0, 1, 2, 3, 4), min_length=2)
+    control_seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=2)
+    bases: tuple[int, ...] = Field(default=(0, 1), min_length=1)  # seeds of the warm start
+    iterations: Count = 40
+    no_pressure_s: Positive = 1200.0  # by then every rollout of the small tasks has finished
+    no_pressure_iterations: Count = 30
+    processes: Count = 2  # trainings side by side, one core each
+
+
+class CityConfig(Model):
+    """The trained policy with more agents than it was trained with, in `workshop-city@1`."""
+
+    sizes: tuple[Count, ...] = Field(default=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000), min_length=1)
+    rollouts: Annotated[int, Field(ge=2)] = 20  # tasks of a cell, one rollout each
+    control_sizes: tuple[Count, ...] = (9, 32, 64)  # where names in full and nicknames are compared
+    control_rollouts: Annotated[int, Field(ge=2)] = 64
+    agents_at_once: Count = 4000  # of the rollouts that run together; bounds memory
+    timeout_s: Positive = 3600.0  # real seconds for the rollouts that run together
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        for name, sizes in (("sizes", self.sizes), ("control_sizes", self.control_sizes)):
+            if list(sizes) != sorted(set(sizes)):
+                raise ValueError(f"sizes must rise strictly, got {list(sizes)}; change city.{name}")
+        return self
 
 
 class TrackingConfig(Model):
@@ -265,6 +350,8 @@ class Params(Model):
     train: TrainConfig
     validation: ValidationConfig
     evaluation: EvaluationConfig
+    claims: ClaimsConfig = ClaimsConfig()
+    city: CityConfig = CityConfig()
     tracking: TrackingConfig
 
     @model_validator(mode="after")
@@ -297,10 +384,11 @@ class Params(Model):
         return self
 
     def for_mode(self, mode: Mode) -> Params:
-        """The same parameters with hiring disabled for `solo`."""
-        if mode == "collective":
-            return self
-        return self.model_copy(update={"collective": self.collective.model_copy(update={"max_hires": 0})})
+        """The same parameters: hiring disabled for `solo`, messages that reach nobody for `silent`."""
+        changes: dict[Mode, dict[str, Any]] = {
+            "collective": {}, "solo": {"max_hires": 0, "staff": 0}, "silent": {"messages": "mute"},
+        }  # fmt: skip
+        return self.model_copy(update={"collective": self.collective.model_copy(update=changes[mode])})
 
 
 def _sentence(error: Any) -> str:

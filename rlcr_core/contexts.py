@@ -5,7 +5,9 @@ Ids are copied as sampled, never re-tokenised; data that does not fit together i
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import NoReturn
 
@@ -24,7 +26,7 @@ class Context:
     """One token sequence with what its training needs; arrays [T], `behaviour_logprobs` is 0 where no action is.
 
     `advantage` holds for every action token; `rollout` indexes the rollouts of the iteration; `context` is the number
-    that the agent's turns carry.
+    that the agent's turns carry; `labels` say what turn a token belongs to (rlcr_core.labels), None when nobody asks.
     """
 
     ids: Int32Array
@@ -35,18 +37,22 @@ class Context:
     agent: int
     versions: Int32Array
     context: int = 0
+    labels: Int32Array | None = None
 
     @property
     def name(self) -> str:
         return f"rollout {self.rollout}, agent {self.agent}, context {self.context}"
 
 
-def contexts_of(rollout: Rollout, advantage: float, rollout_index: int) -> list[Context]:
+def contexts_of(
+    rollout: Rollout, advantage: float, rollout_index: int, labels: Mapping[int, Sequence[int]] | None = None
+) -> list[Context]:
     """Contexts of a rollout by (agent, context): an agent's turns of equal `context` joined in order, ids as sampled.
 
     A turn without action tokens contributes its observation only; a context without any action token trains nothing and
-    is left out. Raises DataError naming rollout, agent and turn for logprobs that do not match the ids, are not finite
-    or exceed 0, for turns out of order and for an action that nothing precedes; also for an advantage not finite.
+    is left out. `labels` has a number for each turn of each agent, which its tokens carry. Raises DataError naming rollout,
+    agent and turn for logprobs that do not match the ids, are not finite or exceed 0, for turns out of order and for an
+    action that nothing precedes; also for an advantage not finite.
     """
     if not np.isfinite(advantage):
         raise DataError(
@@ -56,14 +62,25 @@ def contexts_of(rollout: Rollout, advantage: float, rollout_index: int) -> list[
     for agent in sorted(rollout.trajectories):
         turns = rollout.trajectories[agent]
         _check_order(rollout, agent, turns)
+        first = 0
         for number, group in groupby(turns, key=lambda turn: turn.context):
             members = list(group)
+            marks = None if labels is None else labels[agent][first : first + len(members)]
+            first += len(members)
             if any(turn.n_tokens for turn in members):
-                contexts.append(_context(rollout, members, advantage, rollout_index, agent, number))
+                contexts.append(_context(rollout, members, advantage, rollout_index, agent, number, marks))
     return contexts
 
 
-def _context(rollout: Rollout, turns: list[Turn], advantage: float, rollout_index: int, agent: int, number: int) -> Context:
+def _context(
+    rollout: Rollout,
+    turns: list[Turn],
+    advantage: float,
+    rollout_index: int,
+    agent: int,
+    number: int,
+    marks: Sequence[int] | None,
+) -> Context:
     ids: list[int] = []
     logprobs: list[float] = []
     spans = []
@@ -89,7 +106,19 @@ def _context(rollout: Rollout, turns: list[Turn], advantage: float, rollout_inde
     if not (np.isfinite(behaviour) & (behaviour <= MAX_LOGPROB)).all():
         _reject_logprobs(rollout, turns)
     ids_T = np.asarray(ids, np.int32)
-    return Context(ids_T, is_action, behaviour, float(advantage), rollout_index, agent, versions, number)
+    labels = None
+    if marks is not None and len(marks) == 1:
+        labels = _uniform(marks[0], len(ids))
+    elif marks is not None:
+        labels = np.repeat(np.array(marks, np.int32), [turn.n_tokens + len(turn.observation_ids) for turn in turns])
+    return Context(ids_T, is_action, behaviour, float(advantage), rollout_index, agent, versions, number, labels)
+
+
+@lru_cache(maxsize=1024)  # in a bounded window every context is one turn, and most are of one length
+def _uniform(mark: int, n: int) -> Int32Array:
+    marks = np.full(n, mark, np.int32)
+    marks.flags.writeable = False
+    return marks
 
 
 def _check_order(rollout: Rollout, agent: int, turns: list[Turn]) -> None:

@@ -67,7 +67,9 @@ def policy_loss(
     """Loss (a scalar that adds up over micro-batches) and its detached statistics (scalars over these tokens).
 
     All tensors are float [N]; gradients flow through `logprobs_N` and `entropy_N` only. Statistics: `ratio_mean`,
-    `ratio_max`, `clip_share` (tokens whose gradient the clip cut), `kl_behaviour` (k3 of behaviour to policy) and
+    `ratio_max`, `ratio_change` and `ratio_change_square` (means of r - 1 and of its square), `clip_share` (tokens whose
+    gradient the clip cut), of it `clip_high_share` (A > 0, r above 1 + c) and `clip_low_share` (A < 0, r below 1 - c),
+    `kl_behaviour` (k3 of behaviour to policy), `kl_behaviour_k1` (the mean difference of logprobs, which can be below 0) and
     `entropy`. Raises ConfigError when kl, entropy or importance_cap is on without the tensor that it needs.
     """
     old_N = behaviour_N
@@ -106,13 +108,20 @@ def _statistics(
     logprobs_N: Tensor, behaviour_N: Tensor, log_ratio_N: Tensor, advantage_N: Tensor, clip: float
 ) -> dict[str, Tensor]:
     ratio_N = log_ratio_N.detach().exp()
-    cut_N = ((advantage_N > 0) & (ratio_N > 1.0 + clip)) | ((advantage_N < 0) & (ratio_N < 1.0 - clip))
+    change_N = ratio_N - 1.0
+    high = _mean(((advantage_N > 0) & (ratio_N > 1.0 + clip)).to(ratio_N.dtype))
+    low = _mean(((advantage_N < 0) & (ratio_N < 1.0 - clip)).to(ratio_N.dtype))
     return {
         "ratio_mean": _mean(ratio_N),
         "ratio_max": ratio_N.max() if ratio_N.numel() else torch.zeros(()),
-        "clip_share": _mean(cut_N.to(ratio_N.dtype)),
+        "ratio_change": _mean(change_N),
+        "ratio_change_square": _mean(change_N.square()),
+        "clip_share": high + low,
+        "clip_high_share": high,
+        "clip_low_share": low,
         # Tokens are samples of the behaviour policy, so its KL to the policy takes the policy as "reference".
         "kl_behaviour": _mean(k3(behaviour_N, logprobs_N.detach())),
+        "kl_behaviour_k1": _mean(behaviour_N - logprobs_N.detach()),
     }
 
 

@@ -44,6 +44,7 @@ class Batch:
     rollout_N: Tensor
     agent_N: Tensor
     version_N: Tensor
+    label_N: Tensor  # rlcr_core.labels, 0 where the context has none
     one_per_row: bool
 
     @property
@@ -112,7 +113,8 @@ class _Row(NamedTuple):
 def _check_aligned(context: Context) -> None:
     n = len(context.ids)
     sizes = (len(context.is_action), len(context.behaviour_logprobs), len(context.versions))
-    if n == 0 or sizes != (n, n, n) or context.is_action[0]:
+    is_labelled = context.labels is None or len(context.labels) == n
+    if n == 0 or sizes != (n, n, n) or not is_labelled or context.is_action[0]:
         raise DataError(
             f"The tokens of {context.name} cannot be packed: {n} ids with {sizes} action marks, logprobs and versions; "
             "expected equal numbers, at least one, the first an observation token; exclude the rollout."
@@ -190,6 +192,9 @@ def _batch(contexts: Sequence[Context], lengths: IntArray, rows: Sequence[_Row],
     def joined(name: str) -> NDArray[Any]:
         return np.concatenate([getattr(c, name)[part] for c, part in zip(members, slices, strict=True)])
 
+    unlabelled = np.zeros(int(lengths.max()), np.int32)
+    labels = [unlabelled[: len(c.ids)] if c.labels is None else c.labels for c in members]
+    label_L = np.concatenate([values[part] for values, part in zip(labels, slices, strict=True)])
     ids_L = joined("ids").astype(np.int64)
     ids_BT.reshape(-1)[flat] = ids_L
     segments_BT.reshape(-1)[flat] = np.repeat(segment_P, sizes)
@@ -209,6 +214,7 @@ def _batch(contexts: Sequence[Context], lengths: IntArray, rows: Sequence[_Row],
         rollout_N=of_actions([c.rollout for c in members], np.int64),
         agent_N=of_actions([c.agent for c in members], np.int64),
         version_N=torch.from_numpy(joined("versions").astype(np.int64)[action_L]),
+        label_N=torch.from_numpy(label_L.astype(np.int64)[action_L]),
         one_per_row=one_per_row,
     )
 

@@ -12,13 +12,15 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from rlcr_core.clock import COLLECTIVE_TOOLS, LatencyModel, tick
 from rlcr_core.collective import Collective
 from rlcr_core.config import Params
 from rlcr_core.errors import EngineFault, EnvironmentFault, RLCRError
+from rlcr_core.facts import event_text
 from rlcr_core.harness import make_harness
-from rlcr_core.seeds import rollout_seed, turn_seed
+from rlcr_core.seeds import derive, rollout_seed, turn_seed
 from rlcr_core.tokens import Tokenizer
 from rlcr_core.types import (
     CEO,
@@ -29,6 +31,7 @@ from rlcr_core.types import (
     Environment,
     Event,
     EventType,
+    Measured,
     Rollout,
     RolloutKey,
     Sample,
@@ -44,12 +47,19 @@ END, CALL, START = 0, 1, 2  # the order of moments at equal times
 
 @dataclass(frozen=True, slots=True)
 class RolloutSpec:
-    """A rollout to run: the key gives every seed, the same at each attempt."""
+    """A rollout to run: the key gives every seed, the same at each attempt.
+
+    For counterfactual replays: `withheld` messages (by number, in order of sending) reach nobody, and turns that start at
+    `reseed_from_s` or later take other seeds, one set for each `salt`.
+    """
 
     key: RolloutKey
     task: Task
     limit_s: float
     attempt: int = 0
+    withheld: frozenset[int] = frozenset()
+    reseed_from_s: float = math.inf
+    salt: int = 0
 
 
 @dataclass(slots=True)
@@ -85,18 +95,20 @@ class Simulation:
     def __init__(self, spec: RolloutSpec, environment: Environment, tokenizer: Tokenizer, params: Params, uid: int) -> None:
         self.spec, self.environment, self.params, self.uid = spec, environment, params, uid
         self.seed = rollout_seed(spec.key)
+        self.later_seed = derive("reseed", self.seed, spec.salt)  # of turns from spec.reseed_from_s on
         self.rollout = Rollout(spec.key, spec.task.id, spec.limit_s, self.seed, attempt=spec.attempt)
-        self.collective = Collective(params.collective, environment, self.seed)
+        self.collective = Collective(params.collective, environment, self.seed, spec.withheld)
         self.latency = LatencyModel(params.latency)
         self.harness = make_harness(environment, tokenizer, params)
         tools = {t.name: t for is_ceo in (True, False) for t in self.harness.tools(is_ceo)}
         self.shortest_s = self.latency.shortest_turn_s(tools.values(), params.collective)
-        self.agents: list[_Agent] = [_Agent()]
+        self.agents: list[_Agent] = [_Agent() for _ in self.collective.agents]
         self.flying: dict[int, Pending] = {}
         self.dormant: dict[int, Pending] = {}  # agents that wait for a message (wait_s: null)
-        self.heap: list[tuple[float, int, int]] = [(0.0, START, CEO)]
+        self.heap: list[tuple[float, int, int]] = [(0.0, START, agent) for agent in self.collective.employed]
         self.cutoff_s = spec.limit_s
         self.finished = False
+        self._record_task()
 
     # -- advancing ---------------------------------------------------------------------------------------------------
 
@@ -130,11 +142,11 @@ class Simulation:
     def _start(self, agent: int, time_s: float) -> SampleRequest | None:
         state, collective = self.agents[agent], self.collective
         index = len(state.turns)
-        seed = turn_seed(self.seed, agent, index)
+        seed = turn_seed(self.seed if time_s < self.spec.reseed_from_s else self.later_seed, agent, index)
         employed = collective.employed
         view = AgentView(
             agent, employed[agent], agent == CEO, time_s, self.spec.limit_s,
-            tuple([name for other, name in employed.items() if other != agent]), len(employed) - 1,
+            collective.others(agent), len(employed) - 1,
             collective.config.max_hires, collective.collect(agent, time_s), state.results[-1] if state.results else None,
             seed, state.results,
         )  # fmt: skip
@@ -218,10 +230,18 @@ class Simulation:
         heapq.heappush(self.heap, (time_s, START, agent))
 
     def _record_work(self, agent: int, result: CallResult, time_s: float) -> None:
-        info = "".join(f" {key}={value:g}" for key, value in result.info.items())
-        self.rollout.events.append(Event(time_s, EventType.WORK, agent, -1, result.reward, result.code + info))
+        facts = result.info if result.uses is None else {**result.info, "uses": len(result.uses)}
+        self.rollout.events.append(Event(time_s, EventType.WORK, agent, -1, result.reward, event_text(result.code, facts)))
+        self.rollout.events += [Event(time_s, EventType.USE, agent, text=text) for text in result.uses or ()]
         if result.reward:
             self.rollout.events.append(Event(time_s, EventType.REWARD, agent, -1, result.reward))
+
+    def _record_task(self) -> None:
+        """The environment's optional side; asked by attribute, so that a wrapper that passes attributes on has it too."""
+        task_facts = getattr(self.environment, "task_facts", None)
+        if callable(task_facts):
+            text = event_text("task", cast(Measured, self.environment).task_facts())
+            self.rollout.events.append(Event(0.0, EventType.TASK, -1, text=text))
 
     def _after_collective_call(self, call: Call, result: CallResult) -> None:
         """Start a new hire, cut a fired agent's turn in flight, wake those who wait for a message."""
@@ -232,7 +252,7 @@ class Simulation:
             self.agents.append(_Agent())
             heapq.heappush(self.heap, (tick(record.started_s), START, record.id))
         elif call.tool == "fire":
-            fired = next(a for a in reversed(self.collective.agents) if a.name == call.args[0])
+            fired = self.collective.agents[self.collective.number(call.args[0])]
             assert fired.fired_s is not None
             self._cut(fired.id, fired.fired_s)
         if self.dormant and call.tool in ("dm", "post", "hire"):

@@ -41,7 +41,8 @@ class Crossing:
     share: float
 
 
-def _checked(values: ArrayLike, name: str, ndim: int) -> Float64Array:
+def checked(values: ArrayLike, name: str, ndim: int) -> Float64Array:
+    """The values as float64, the first dimension tasks. Raises DataError for under 2 tasks or non-finite values."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != ndim or array.shape[0] < 2:
         raise DataError(
@@ -54,19 +55,28 @@ def _checked(values: ArrayLike, name: str, ndim: int) -> Float64Array:
     return array
 
 
-def _check_same_shape(a: Float64Array, b: Float64Array) -> None:
+def check_same_shape(a: Float64Array, b: Float64Array) -> None:
+    """Raises DataError unless entry k of both can belong to the same task."""
     if a.shape != b.shape:
         raise DataError(f"Paired values need equal shapes, got {a.shape} and {b.shape}; evaluate both on the same tasks.")
 
 
-def _resampled_counts(n: int, resamples: int, seed: int) -> Float64Array:
+def checked_grid(grid_s: ArrayLike, n_times: int) -> Float64Array:
+    """[T] strictly rising seconds, as many as the curves have times. Raises DataError."""
+    grid = np.asarray(grid_s, dtype=np.float64)
+    if grid.shape != (n_times,) or not grid.size or not (np.diff(grid) > 0).all():
+        raise DataError(f"grid_s has shape {grid.shape}, expected {(n_times,)} strictly rising seconds.")
+    return grid
+
+
+def resampled_counts(n: int, resamples: int, seed: int) -> Float64Array:
     """[R, K]: how often each of K tasks is drawn when K are drawn with replacement."""
     drawn = np.random.default_rng(seed).integers(n, size=(resamples, n))
     drawn += n * np.arange(resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)
 
 
-def _bounds(samples_R: Float64Array, confidence: float) -> tuple[float, float]:
+def percentile_bounds(samples_R: Float64Array, confidence: float) -> tuple[float, float]:
     """Percentile bounds, taken outwards to actual samples, so that infinities are never interpolated."""
     ordered = np.sort(samples_R)
     tail = (1 - confidence) / 2 * (len(ordered) - 1)
@@ -90,15 +100,15 @@ def clustered(values: ArrayLike, tasks: Sequence[str]) -> tuple[tuple[str, ...],
 
 def bootstrap_mean(values: ArrayLike, *, resamples: int = 2000, confidence: float = 0.95, seed: int = 0) -> Interval:
     """Mean of [K] values, one per task, with its interval. Raises DataError for K < 2 or non-finite values."""
-    values_K = _checked(values, "values", 1)
-    low, high = _bounds(_resampled_counts(len(values_K), resamples, seed) @ values_K / len(values_K), confidence)
+    values_K = checked(values, "values", 1)
+    low, high = percentile_bounds(resampled_counts(len(values_K), resamples, seed) @ values_K / len(values_K), confidence)
     return Interval(float(values_K.mean()), low, high)
 
 
 def paired_difference(a: ArrayLike, b: ArrayLike, *, resamples: int = 2000, confidence: float = 0.95, seed: int = 0) -> Interval:
     """Mean of a - b with its interval; entry k of both [K] arrays belongs to the same task. Raises DataError."""
-    a_K, b_K = _checked(a, "a", 1), _checked(b, "b", 1)
-    _check_same_shape(a_K, b_K)
+    a_K, b_K = checked(a, "a", 1), checked(b, "b", 1)
+    check_same_shape(a_K, b_K)
     return bootstrap_mean(a_K - b_K, resamples=resamples, confidence=confidence, seed=seed)
 
 
@@ -127,14 +137,12 @@ def crossing_time(
     late: a bound that falls on one is None, and `share` says how many cross. The resolution is the grid's. Where `a`
     leads from the start, the time is the grid's first. Raises DataError.
     """
-    a, b = _checked(curves_a_KT, "curves_a_KT", 2), _checked(curves_b_KT, "curves_b_KT", 2)
-    _check_same_shape(a, b)
-    grid = np.asarray(grid_s, dtype=np.float64)
-    if grid.shape != a.shape[1:] or not grid.size or not (np.diff(grid) > 0).all():
-        raise DataError(f"grid_s has shape {grid.shape}, expected {a.shape[1:]} strictly rising seconds.")
+    a, b = checked(curves_a_KT, "curves_a_KT", 2), checked(curves_b_KT, "curves_b_KT", 2)
+    check_same_shape(a, b)
+    grid = checked_grid(grid_s, a.shape[1])
     difference = a - b
     time_s = float(_crossings(difference.mean(axis=0)[None], grid)[0])
-    samples_R = _crossings(_resampled_counts(len(a), resamples, seed) @ difference, grid)
-    bounds = _bounds(samples_R, confidence)
+    samples_R = _crossings(resampled_counts(len(a), resamples, seed) @ difference, grid)
+    bounds = percentile_bounds(samples_R, confidence)
     found, low, high = (value if np.isfinite(value) else None for value in (time_s, *bounds))
     return Crossing(found, low, high, float(np.isfinite(samples_R).mean()))

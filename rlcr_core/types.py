@@ -49,7 +49,9 @@ class EventType(StrEnum):
     FIRE = "fire"  # agent = the CEO, other = the fired agent
     MESSAGE = "message"  # agent = sender, other = receiver (-1: a channel post), stamped when it is sent
     DELIVERY = "delivery"  # agent = receiver, other = sender, stamped at the turn that showed it
-    WORK = "work"  # an environment call ended: text = the result's code and arguments
+    WORK = "work"  # an environment call ended: text = its code and facts (rlcr_core.facts)
+    USE = "use"  # that call's success relied on a message: agent = who succeeded, text = the message's
+    TASK = "task"  # what the environment says about the task, for metrics: agent = -1, text = its facts
 
 
 class RolloutKey(NamedTuple):
@@ -95,13 +97,18 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call came to: a short `code` of a closed set, arguments, and the rewards earned at the call's end."""
+    """What a call came to: a short `code` of a closed set, arguments, and the rewards earned at the call's end.
+
+    `info` and `uses` are for metrics only, never shown to agents. `uses` are the texts of messages without which this
+    success would not have come, () when it relied on none, None when the environment cannot say.
+    """
 
     ok: bool
     code: str
     args: tuple[str, ...] = ()
     reward: float = 0.0
     info: Mapping[str, float] = field(default_factory=dict)
+    uses: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,7 @@ class AgentView:
     is_ceo: bool
     time_s: float
     limit_s: float
-    team: tuple[str, ...]  # names of the other employed agents, by agent id
+    team: Sequence[str]  # names of the other employed agents, by agent id
     n_hired: int
     max_hires: int
     new_messages: tuple[tuple[str, str], ...]  # (sender's name, text), in order of delivery, shown exactly once
@@ -213,6 +220,18 @@ class Described(Protocol):
 
     def describe(self, view: AgentView) -> str:
         """The state that this agent sees now; messages and the results of its calls are shown by the harness, not here."""
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """What an environment adds so that metrics can hold a rollout against what its task allows."""
+
+    def task_facts(self) -> Mapping[str, float]:
+        """Facts about the task for metrics only, asked once, before the rollout begins.
+
+        `total_work_s`: tool seconds of all its work; `critical_path_s`: of the longest chain of work that has to be done
+        one after another; `unit_s`: tool seconds of one unit in the fact `units` of a success. All above 0.
+        """
 
 
 @dataclass(slots=True)
@@ -295,6 +314,44 @@ class Rollout:
     def turns(self) -> list[Turn]:
         """All turns of all agents, by (agent, index)."""
         return [turn for agent in sorted(self.trajectories) for turn in self.trajectories[agent]]
+
+
+class Terms(NamedTuple):
+    """What clock and collective allow: the least seconds of everything, for scripted players and analytic bounds.
+
+    A call of tool t takes `overhead_s` + `tokens[t]` * `token_s` and its tool time at least; no turn can beat that.
+    """
+
+    overhead_s: float
+    token_s: float
+    tokens: Mapping[str, int]  # tool -> the fewest tokens of a call
+    hire_s: float
+    onboarding_s: float
+    wait_s: float
+    max_hires: int
+    staff: int
+
+    def spoken_s(self, tool: str) -> float:
+        """Seconds from the start of a turn until a call of this tool is spoken, at least."""
+        return self.overhead_s + self.tokens[tool] * self.token_s
+
+
+class Scene(NamedTuple):
+    """What a scripted player knows when a turn starts: all that the agent sees, and the environment itself."""
+
+    view: AgentView
+    text: str  # the agent's observation
+    environment: Environment
+
+
+class Player(Protocol):
+    """Plays every agent of one rollout by rule. One object per rollout; called in order of time."""
+
+    def act(self, scene: Scene) -> str:
+        """The agent's action, in the environment's words."""
+
+    def began(self, agent: int, call: Call, end_s: float) -> None:
+        """One of the environment's own calls has begun and will end at `end_s`."""
 
 
 class SampleRequest(NamedTuple):

@@ -11,11 +11,12 @@ forward pass only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -24,17 +25,24 @@ from torch import Tensor
 from rlcr_core.adamw_state import export_state, import_state
 from rlcr_core.config import UpdateConfig
 from rlcr_core.errors import ConfigError, DataError, WeightError
+from rlcr_core.labels import N_LABELS, by_kind, label_sums, shares
 from rlcr_core.losses import aggregation_weights, policy_loss
 from rlcr_core.masters import master_of, settle, write_back
 from rlcr_core.packing import Batch, Context, pack, padding_share
 from rlcr_core.policy import action_logprobs, has_recurrent_layers
+from rlcr_core.types import Float64Array
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-# Loss, statistics, and the gradient of each parameter (none when nothing can be learnt).
-MicroResult = tuple[float, dict[str, Tensor], tuple[Tensor | None, ...]]
+class MicroResult(NamedTuple):
+    """Of one micro-batch: `by_label` [3, N_LABELS] sums tokens, |dloss/dlogprob| and entropies over its tokens."""
+
+    loss: float
+    stats: dict[str, Tensor]
+    gradients: Sequence[Tensor | None]  # of each parameter; none when nothing can be learnt
+    by_label: Float64Array
 
 
 @dataclass(slots=True)
@@ -62,22 +70,36 @@ class Tally:
     ratio_max: float = 0.0
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+    n_clipped: int = 0  # steps whose gradient was scaled down
+    by_label: Float64Array = field(default_factory=lambda: np.zeros((3, N_LABELS)))
 
-    def add(self, stats: dict[str, Tensor], n: int) -> None:
+    def add(self, stats: dict[str, Tensor], n: int, by_label: Float64Array) -> None:
         self.n += n
+        self.by_label += by_label
         self.ratio_max = max(self.ratio_max, float(stats.pop("ratio_max")))
         for key, value in stats.items():
             self.sums[key] = self.sums.get(key, torch.zeros((), device=value.device)) + value * n
 
     def metrics(self) -> dict[str, float]:
         means = {f"optim/{key}": float(value) / max(1, self.n) for key, value in self.sums.items()}
+        # Around 1, where ratios are; the square of a mean near 1 would eat the digits.
+        change, square = (means.pop(f"optim/ratio_{name}", 0.0) for name in ("change", "change_square"))
         steps = len(self.norms)
-        return means | {
+        return means | self._shares() | {
+            "optim/ratio_std": math.sqrt(max(0.0, square - change**2)),
             "optim/loss": float(np.mean(self.losses)) if self.losses else 0.0,
             "optim/grad_norm": float(np.mean(self.norms)) if steps else 0.0,
             "optim/ratio_max": self.ratio_max,
+            **({"optim/grad_clip_share": self.n_clipped / steps} if steps else {}),
             "optim/steps": float(steps),
         }
+
+    def _shares(self) -> dict[str, float]:
+        """`grad/share_…` of the tokens that are labelled, and their `optim/entropy_<kind>`."""
+        tokens_L, slopes_L, entropies_L = self.by_label
+        tokens, entropies = by_kind(tokens_L), by_kind(entropies_L)
+        found = {f"optim/entropy_{kind}": entropies[kind] / n for kind, n in tokens.items() if n}
+        return found | shares("grad/share", slopes_L)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -148,7 +170,8 @@ class Updater:
         )
 
     def step(self, contexts: Sequence[Context], seed: int, progress: float = 0.0) -> dict[str, float]:
-        """Train on the contexts of one iteration; `seed` draws the subsample and the minibatches. Returns `optim/…`.
+        """Train on the contexts of one iteration; `seed` draws the subsample and the minibatches. Returns `optim/…` and
+        `grad/share_…`, the shares of the sum of |dloss/dlogprob| over the labelled tokens trained.
 
         `progress`, 0 at the first iteration and 1 at the last, moves the learning rate linearly from lr to lr_end.
 
@@ -201,13 +224,13 @@ class Updater:
     def _train(self, minibatch: Minibatch, tally: Tally) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
-        for batch, (loss, stats, gradients) in zip(minibatch.batches, self._micro_batches(minibatch), strict=True):
+        for batch, (loss, stats, gradients, by_label) in zip(minibatch.batches, self._micro_batches(minibatch), strict=True):
             for parameter, gradient in zip(self.parameters.values(), gradients, strict=False):
                 if gradient is not None:
                     gradient = gradient.to(parameter.dtype)
                     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
             total += loss
-            tally.add(stats, batch.n_tokens)
+            tally.add(stats, batch.n_tokens, by_label)
         tally.losses.append(total)
         if minibatch.learns:
             norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.config.max_grad_norm))
@@ -220,6 +243,7 @@ class Updater:
             self.optimizer.step()
             write_back(self.live.values())
             tally.norms.append(norm)
+            tally.n_clipped += norm > self.config.max_grad_norm
 
     def _micro_batches(self, minibatch: Minibatch) -> Iterator[MicroResult]:
         """Each micro-batch's result, in their order, so that sums are the same however many are worked on at once."""
@@ -228,14 +252,22 @@ class Updater:
 
     def _micro_batch(self, batch: Batch, weight_N: Tensor, proximal_N: Tensor | None, learns: bool) -> MicroResult:
         with torch.set_grad_enabled(learns):
-            loss, stats = self._loss(batch.to(self.device), weight_N, proximal_N)
-        parameters = list(self.live.values())
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True) if learns else ()
-        return float(loss.detach()), stats, gradients
+            moved = batch.to(self.device)
+            logprobs_N, entropy_N = self._forward(self.model, moved)
+            loss, stats = self._loss(moved, logprobs_N, entropy_N, weight_N, proximal_N)
+        gradients: Sequence[Tensor | None] = ()
+        slope_N = None
+        if learns:  # the backward pass goes through the logprobs anyway, so their gradient costs nothing more
+            inputs = [*self.live.values(), logprobs_N]
+            *gradients, slope_N = torch.autograd.grad(loss, inputs, allow_unused=True)
+        slopes = torch.zeros_like(entropy_N) if slope_N is None else slope_N.abs()
+        values = [column.detach().cpu().numpy() for column in (torch.ones_like(entropy_N), slopes, entropy_N)]
+        return MicroResult(float(loss.detach()), stats, gradients, label_sums(batch.label_N.numpy(), *values))
 
-    def _loss(self, batch: Batch, weight_N: Tensor, proximal_N: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def _loss(
+        self, batch: Batch, logprobs_N: Tensor, entropy_N: Tensor, weight_N: Tensor, proximal_N: Tensor | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         config = self.config
-        logprobs_N, entropy_N = self._forward(self.model, batch)
         reference_N = None
         if self.reference is not None:
             with torch.no_grad():

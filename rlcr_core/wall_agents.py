@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from rlcr_core.engines.base import AsyncEngine
 from rlcr_core.errors import EngineFault, EnvironmentFault, RLCRError
 from rlcr_core.lanes import Lane
-from rlcr_core.types import CEO, Rollout, SampleRequest
+from rlcr_core.types import Rollout, SampleRequest
 from rlcr_core.wall_moments import Heard, News, WallSimulation
 
 T = TypeVar("T")
@@ -157,7 +157,8 @@ class Agents:
         """Run to the end. Comes back within the limit plus the grace, whatever is awaited then."""
         simulation = self.simulation
         limit = self.loop.call_at(self.began + simulation.spec.limit_s + JUST_AFTER_S, self.over.set)
-        self.employ(CEO, 0.0)
+        for agent in list(simulation.collective.employed):
+            self.employ(agent, 0.0)
         await self.over.wait()
         limit.cancel()
         ended = min(self.loop.time(), self.began + simulation.spec.limit_s)

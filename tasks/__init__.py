@@ -27,12 +27,15 @@
     announce       Prefect artifacts at the end of a flow
     lifeline       the embedded Prefect server ends with this process
     table          the evaluation in the terminal
+    workflow_comparison, workflow_table  one agent, independent attempts and the collective to an acceptable result
+    message_values, value_table  what messages were worth, by counterfactual replay
     warm_start     clones the environment's random valid actions, measures the base, gates it
     trajectory_frames  derived columns that validation checks
     report_data    reads what the report shows
     findings       what the evaluation carries, in words
     figure_style, figures, timeline  the pictures
     transcript     a rollout to be read, turn by turn
+    viewer, viewer_data, viewer_texts  a rollout to look around in: one HTML file (its style and scripts: viewer_page/)
     reporting      assembles the report
     calibration    derived against measured time
     doctor, doctor_*  checks of the machine

@@ -27,11 +27,15 @@ from rlcr_core.config import Params
 from rlcr_core.engines.asynchronous import ThreadedEngine, face
 from rlcr_core.errors import DataError
 from rlcr_core.manifests import atomic_write
+from rlcr_core.policy import load_policy
 from rlcr_core.rollout import RolloutSpec
+from rlcr_core.tokens import load_tokenizer
 from rlcr_core.types import Float64Array, Rollout, RolloutKey, StopReason, Task
 from rlcr_core.wall import run_wall_rollouts
-from tasks.engines import build_engine, worker_threads
+from rlcr_core.weights import Published
+from tasks.engines import build_engine, sync_engine, worker_threads
 from tasks.figure_style import C, style, to_png
+from tasks.probe import make_probe
 
 WARM_UP_S = 2.0  # a first short rollout, so that what an engine does once is in no figure
 
@@ -48,8 +52,14 @@ class Bench:
     def __init__(self, policy: Path, params: Params, tasks: Sequence[Task]) -> None:
         torch.set_num_threads(worker_threads(params))
         self.params, self.tasks = params, tasks
-        self._engine, self.tokenizer = build_engine(policy, params, tasks[0], 0)
+        self._engine, self.tokenizer = build_engine(policy, params, tasks[0], -1)
         self._face = face(self._engine)
+        try:  # some engines refuse to sample before their weights are proven
+            probe = make_probe(load_policy(policy), len(load_tokenizer(policy)))
+            sync_engine(self._engine, Published.of(policy, 0), probe, params)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Bench:
         return self

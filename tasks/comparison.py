@@ -13,20 +13,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlcr_core.config import EvaluationConfig
+from rlcr_core.config import EvaluationConfig, Params
 from rlcr_core.manifests import atomic_write
 from rlcr_core.metrics import iteration_metrics, return_curve
 from rlcr_core.statistics import Interval, bootstrap_mean, clustered, crossing_time, paired_difference
 from rlcr_core.store import to_tables, write_rollouts
 from rlcr_core.types import Float64Array, Rollout
+from tasks.evidence import evidence
+from tasks.grid import MAIN, Grid
+from tasks.organisations import ORGANISATIONS
 
-Results = Mapping[tuple[str, int], Sequence[Rollout]]  # (organisation, seed) -> its rollouts
-PAIRS = (
+Results = Mapping[tuple[str, int], Sequence[Rollout]]  # (organisation, seed) -> its rollouts at limit_s on the test tasks
+PAIRS = (  # those with another limit or several attempts are compared in tasks.evidence
     ("collective", "solo"),
-    ("collective", "base"),
-    ("collective", "alone"),
-    ("collective", "scrambled"),
-    ("collective", "mute"),
+    *(
+        ("collective", o.name)
+        for o in ORGANISATIONS
+        if o.name not in ("collective", "solo") and not o.is_long and not o.is_attempts
+    ),
+    ("silent", "solo"),
     ("alone", "solo"),
 )
 BAND_STEP_S = 1.0
@@ -140,14 +145,27 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     return buffer.getvalue().encode()
 
 
-def _rollout_rows(results: Results) -> pa.Table:
+def main_results(grid: Grid, config: EvaluationConfig) -> Results:
+    """The cells at limit_s on the test tasks that are compared there: neither long nor several attempts."""
+    compared = {o.name for o in ORGANISATIONS if not o.is_long and not o.is_attempts}
+    return {
+        (name, seed): rollouts
+        for (name, limit_s, family, seed), rollouts in grid.items()
+        if (limit_s, family) == (config.limit_s, MAIN) and name in compared
+    }
+
+
+def _rollout_rows(grid: Grid) -> pa.Table:
     rows = []
-    for (name, seed), rollouts in results.items():
+    for (name, limit_s, family, seed), rollouts in grid.items():
         for rollout in rollouts:
             metrics = iteration_metrics([rollout])
             rows.append(
                 {
                     "organisation": name,
+                    "family": family,
+                    "limit_s": limit_s,
+                    "told_s": rollout.limit_s,
                     "seed": seed,
                     "task_id": rollout.task_id,
                     "rollout": rollout.key.rollout,
@@ -177,14 +195,16 @@ def write_timelines(folder: Path, before: Sequence[Rollout], after: Sequence[Rol
     write_rollouts(folder / "timeline_after", to_tables([after[index]]))
 
 
-def write_comparison(folder: Path, results: Results, config: EvaluationConfig) -> dict[str, Any]:
+def write_comparison(folder: Path, grid: Grid, params: Params) -> dict[str, Any]:
     """Write rollouts.parquet, curves.csv, timelines, metrics.json and last summary.json; returns the summary.
 
     Raises StoreError when the disk refuses.
     """
-    summary = summarise(results, config)
+    config = params.evaluation
+    results = main_results(grid, config)
+    summary = summarise(results, config) | {"evidence": evidence(grid, params)}
     sink = pa.BufferOutputStream()
-    pq.write_table(_rollout_rows(results), sink, compression="zstd")
+    pq.write_table(_rollout_rows(grid), sink, compression="zstd")
     atomic_write(folder / "rollouts.parquet", sink.getvalue().to_pybytes())
     header = ("organisation", "seed", "time_s", "mean", "low", "high")
     atomic_write(folder / "curves.csv", _csv(header, _curve_rows(results, config)))

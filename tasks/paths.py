@@ -8,6 +8,11 @@ from pathlib import Path
 SPLITS = ("train", "validation", "test")
 
 
+def variant_name(variant: str) -> str:
+    """The name of a further test set's file."""
+    return f"test-{variant}"
+
+
 @dataclass(frozen=True, slots=True)
 class Project:
     """Paths of the project in `root`."""

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rlcr_core.errors import DataError, GateError
+from rlcr_core.ledger import ledger
 from rlcr_core.manifests import Manifest, atomic_write, digest_file, read_manifest, write_manifest
-from rlcr_core.metrics import ledger
 from rlcr_core.store import Tables, from_tables, write_rollouts
 from rlcr_core.types import Rollout, RolloutKey
 from tasks.rollouts import Key, failed_keys, keys_of, select, without

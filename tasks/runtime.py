@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def prepare(root: Path | None = None) -> None:
     """Set what is not set yet, for the project in `root` (default: the working folder)."""
     for name, value in defaults(root or Path.cwd()).items():
         os.environ.setdefault(name, value)
+    with suppress(OSError):  # Prefect makes its folder, not the one around it, and then says what is wrong
+        Path(os.environ["PREFECT_HOME"]).expanduser().mkdir(parents=True, exist_ok=True)
     for name in ("NO_PROXY", "no_proxy"):
         present = os.environ.get(name, "")
         if LOCAL_HOSTS not in present:

@@ -31,6 +31,12 @@ def generate_split(config: TaskSetConfig, split: str) -> list[Task]:
     )
 
 
+def generate_variant(config: TaskSetConfig, name: str) -> list[Task]:
+    """The tasks of a further test set: the test split's generator and seed with the variant's changes. Raises TaskError."""
+    changes = config.variants[name].model_dump(exclude_none=True)
+    return generate_split(config.model_copy(update=changes), "test")
+
+
 def write_tasks(path: Path, tasks: Sequence[Task]) -> None:
     """Write a task file atomically; equal tasks give equal bytes. Raises StoreError."""
     lines = [

@@ -11,21 +11,31 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock
 
 from rlcr_core.config import Params
 from rlcr_core.errors import StoreError
 from rlcr_core.manifests import atomic_write, digest_file
 from tasks.paths import Project
+from tasks.registry import PolicyVersion, register, weights_digest
 
+LOGGER = logging.getLogger(__name__)
 SQLITE = "sqlite:///"
 MAX_DIGEST = 36  # characters of an MLflow dataset digest
+CHECKPOINT = "checkpoint"  # the tag with the digest of the weights that a training run ended with
+PARENT = "mlflow.parentRunId"  # the tag that nests a run in the UI
+TRACING = {  # how MLflow writes traces: one writer, as for metrics, and the spans of a trace in one transaction
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_WORKERS": "1",
+    "MLFLOW_ASYNC_TRACE_LOGGING_MAX_SPAN_BATCH_SIZE": "512",
+}
 
 
 def absolute_uri(uri: str, root: Path) -> str:
@@ -58,9 +68,12 @@ def versions_of(project: Project) -> dict[str, str]:
 
 def _mlflow() -> Any:
     """The library, imported when it is first needed: it takes seconds."""
+    for name, value in TRACING.items():
+        os.environ.setdefault(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own dependencies, while it imports
         import mlflow
+        import mlflow.pyfunc  # the first trace would import it, and warn then
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return mlflow
@@ -98,9 +111,14 @@ class Tracker:
     """One MLflow run. Open it with `open_run`; every call names the run, so no thread-local state matters."""
 
     def __init__(self, mlflow: Any, uri: str, run_id: str, writer: Executor) -> None:
-        self._mlflow, self._uri, self.run_id, self._writer = mlflow, uri, run_id, writer
+        self.mlflow, self._uri, self.run_id, self._writer = mlflow, uri, run_id, writer
         self._pending: dict[int, dict[str, float]] = {}  # step -> metrics that the store does not have yet
         self._writing: Future[None] | None = None
+        self._warned: set[str] = set()
+
+    @cached_property
+    def experiment_id(self) -> str:
+        return str(self.mlflow.MlflowClient().get_run(self.run_id).info.experiment_id)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """All metrics of an iteration in one call, written in the background. Raises StoreError for the writing before this.
@@ -120,34 +138,63 @@ class Tracker:
     def _write(self) -> None:
         for step, metrics in list(self._pending.items()):
             with store_errors(self._uri):
-                self._mlflow.log_metrics(metrics, step=step, run_id=self.run_id)
+                self.mlflow.log_metrics(metrics, step=step, run_id=self.run_id)
             del self._pending[step]
+
+    def attempt(self, what: str, job: Callable[[], None]) -> None:
+        """Run a job that nothing depends on, after what was logged before it. Its failure is a warning, once for each `what`."""
+        self._writer.submit(self._attempt, what, job)
+
+    def _attempt(self, what: str, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:
+            if what not in self._warned:
+                self._warned.add(what)
+                reason = (str(error) or repr(error)).rstrip(".")
+                LOGGER.warning("No %s in MLflow: %s. The run goes on without them.", what, reason)
+
+    def has_trace(self, tags: Mapping[str, str]) -> bool:
+        """Whether this run has a trace with all of these tags."""
+        wanted = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        client = self.mlflow.MlflowClient()
+        found = client.search_traces(
+            locations=[self.experiment_id], filter_string=wanted, run_id=self.run_id, max_results=1, include_spans=False
+        )
+        return bool(found)
 
     def logged(self, key: str) -> set[int]:
         """The steps at which a metric is on record."""
         self.flush()
         with store_errors(self._uri):
-            history = self._mlflow.MlflowClient().get_metric_history(self.run_id, key)
+            history = self.mlflow.MlflowClient().get_metric_history(self.run_id, key)
         return {metric.step for metric in history}
 
     def log_folder(self, folder: Path, name: str) -> None:
         """A folder's or a file's content as artifacts under `name`. Raises StoreError."""
         with store_errors(self._uri):
             if folder.is_dir():
-                self._mlflow.log_artifacts(str(folder), name, run_id=self.run_id)
+                self.mlflow.log_artifacts(str(folder), name, run_id=self.run_id)
             else:
-                self._mlflow.log_artifact(str(folder), name, run_id=self.run_id)
+                self.mlflow.log_artifact(str(folder), name, run_id=self.run_id)
 
     def log_model(self, folder: Path, name: str, metrics: Mapping[str, float]) -> None:
         """A checkpoint as artifacts, and as a model that these metrics belong to. Logged once per run. Raises StoreError."""
         self.log_folder(folder, "checkpoint")
         with store_errors(self._uri):
-            client = self._mlflow.MlflowClient()
+            client = self.mlflow.MlflowClient()
             if "model_id" not in client.get_run(self.run_id).data.tags:
-                model = self._mlflow.create_external_model(name=name, source_run_id=self.run_id, model_type="policy")
+                model = self.mlflow.create_external_model(name=name, source_run_id=self.run_id, model_type="policy")
                 client.set_tag(self.run_id, "model_id", model.model_id)
             model_id = client.get_run(self.run_id).data.tags["model_id"]
-            self._mlflow.log_metrics(dict(metrics), model_id=model_id, run_id=self.run_id)
+            self.mlflow.log_metrics(dict(metrics), model_id=model_id, run_id=self.run_id)
+            client.set_tag(self.run_id, CHECKPOINT, weights_digest(folder))
+
+    def register_model(self, version: PolicyVersion) -> str:
+        """A version of the logged checkpoint in the model registry, the alias `best` where it belongs. Raises StoreError."""
+        with store_errors(self._uri):
+            client = self.mlflow.MlflowClient()
+            return register(client, self.run_id, client.get_run(self.run_id).data.tags["model_id"], version)
 
 
 def _experiment(mlflow: Any, name: str, root: Path) -> str:
@@ -171,6 +218,13 @@ def _known_run(mlflow: Any, path: Path, uri: str) -> str | None:
     except mlflow.exceptions.MlflowException:
         return None
     return str(run.info.run_id) if run.info.lifecycle_stage == "active" else None
+
+
+def _training_run(mlflow: Any, experiment: str, checkpoint: Path) -> str | None:
+    """The id of the newest run that ended with these weights."""
+    wanted = f"tags.{CHECKPOINT} = '{weights_digest(checkpoint)}'"
+    found = mlflow.MlflowClient().search_runs([experiment], wanted, max_results=1, order_by=["attributes.start_time DESC"])
+    return str(found[0].info.run_id) if found else None
 
 
 def _log_inputs(mlflow: Any, project: Project, inputs: Mapping[str, Path]) -> None:
@@ -198,10 +252,13 @@ def open_run(
     state: Path,
     inputs: Mapping[str, Path],
     tags: Mapping[str, str] | None = None,
+    trained: Path | None = None,
 ) -> Iterator[Tracker]:
     """Open or resume the MLflow run whose id is kept in the file `state`; it is closed as FAILED when the block raises.
 
-    Parameters, tags and input digests are logged when the run is new. Raises StoreError when the store cannot be used.
+    Parameters, tags and input digests are logged when the run is new. The run is nested under the one that trained the weights
+    of the folder `trained`; when none is known, under the run that is open, if one is. Raises StoreError when the store cannot
+    be used.
     """
     uri = absolute_uri(params.tracking.uri, project.root)
     with store_errors(uri):
@@ -209,11 +266,15 @@ def open_run(
             _check_writable(Path(uri.removeprefix(SQLITE)))
         mlflow = _mlflow()
         mlflow.set_tracking_uri(uri)
-        experiment = _experiment(mlflow, params.tracking.experiment, project.root)
+        with _alone(uri):
+            experiment = _experiment(mlflow, params.tracking.experiment, project.root)
         run_id = _known_run(mlflow, state, uri)
         mlflow.start_run(
-            run_id=run_id, experiment_id=experiment, run_name=None if run_id else name, log_system_metrics=False
+            run_id=run_id, experiment_id=experiment, run_name=None if run_id else name, log_system_metrics=False, nested=True
         )
+        parent = None if trained is None else _training_run(mlflow, experiment, trained)
+        if parent is not None:
+            mlflow.set_tag(PARENT, parent)
         run_id, is_new = mlflow.active_run().info.run_id, run_id is None
     status = "FAILED"
     try:
@@ -232,6 +293,11 @@ def open_run(
     finally:
         with store_errors(uri):
             mlflow.end_run(status)
+
+
+def _alone(uri: str) -> AbstractContextManager[Any]:
+    """Two processes must not make, or bring up to date, the tables of one sqlite file at the same time."""
+    return FileLock(f"{uri.removeprefix(SQLITE)}.lock") if uri.startswith(SQLITE) else nullcontext()
 
 
 def _check_writable(path: Path) -> None:

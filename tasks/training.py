@@ -16,7 +16,7 @@ from pathlib import Path
 from rlcr_core.config import Mode, Params
 from rlcr_core.engines.openai import training_refusal
 from rlcr_core.errors import ConfigError
-from rlcr_core.manifests import atomic_write, canonical_json
+from rlcr_core.manifests import atomic_write, canonical_json, digest_bytes
 from rlcr_core.metrics import iteration_metrics
 from rlcr_core.seeds import derive
 from rlcr_core.store import Tables
@@ -29,11 +29,13 @@ from tasks.learner import Learner, keep_recent
 from tasks.paths import Project
 from tasks.plan import Plan, make_plan
 from tasks.progress import Reporter, describe
+from tasks.registry import PolicyVersion, model_name, weights_digest
 from tasks.rejection import validate_stage
 from tasks.rollouts import sample_stage
 from tasks.runtime import settle
 from tasks.task_sets import read_tasks
 from tasks.timings import Timings
+from tasks.traces import log_traces
 from tasks.tracking import Tracker, open_run
 from tasks.update import update_stage
 from tasks.validation import validator
@@ -171,10 +173,16 @@ def learn(it: Iteration) -> None:
         publish(run.learner, run.pool)
 
 
+def is_checked(it: Iteration) -> bool:
+    """Whether the iteration is a `train.evaluate_every`-th or the last one: what costs more than it is worth each time."""
+    version, config = it.number + 1, it.run.params.train
+    return version % config.evaluate_every == 0 or version == config.iterations
+
+
 def evaluate(it: Iteration) -> None:
     """Every `train.evaluate_every` iterations, and after the last: the new policy on the validation tasks."""
-    run, version = it.run, it.number + 1
-    if version % run.params.train.evaluate_every and version != run.params.train.iterations:
+    run = it.run
+    if not is_checked(it):
         return
     sync(it)
     with it.timings("evaluation"):
@@ -204,6 +212,8 @@ def track(it: Iteration) -> None:
     with it.timings("tracking"):
         it.run.tracker.flush()
     it.run.tracker.log(it.run.history.metrics[it.number] | it.timings.metrics(), it.number)
+    if is_checked(it):
+        log_traces(it.run.tracker, it.trained, it.run.learner.tokenizer)
 
 
 def catch_up(run: TrainingRun) -> None:
@@ -215,7 +225,7 @@ def catch_up(run: TrainingRun) -> None:
 
 
 def export(run: TrainingRun) -> Path:
-    """Copy the final checkpoint, its metrics and the curves to artifacts/, and to MLflow. Raises StoreError."""
+    """Copy the final checkpoint, its metrics and the curves to artifacts/, and to MLflow and its registry. Raises StoreError."""
     target = run.project.trained(run.identity.mode, run.identity.seed)
     shutil.rmtree(target, ignore_errors=True)
     run.learner.export(target / "checkpoint")
@@ -225,7 +235,16 @@ def export(run: TrainingRun) -> Path:
     # MLflow shows a model's metrics among its run's: another name keeps them out of the curves.
     final = {f"final/{key}": value for key, value in final.items()}
     run.tracker.log_model(target / "checkpoint", run.identity.name, final)
+    run.tracker.register_model(_version(run, target / "checkpoint", final["final/evaluation/reward/return_mean"]))
     return target
+
+
+def _version(run: TrainingRun, checkpoint: Path, return_: float) -> PolicyVersion:
+    """What the model registry keeps of the trained policy; returns are comparable where the measure is the same."""
+    measured = {key: run.identity.params[key] for key in ("latency", "collective", "evaluation")}
+    measure = digest_bytes(canonical_json(measured | {"tasks": run.identity.inputs["validation"]}, "The measure"))[:8]
+    name = model_name(run.params.tracking.experiment, run.identity.mode)
+    return PolicyVersion(name, weights_digest(checkpoint), run.identity.seed, return_, measure)
 
 
 def check_supported(params: Params) -> None:

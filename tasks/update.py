@@ -6,22 +6,28 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlcr_core.advantages import group_advantages, scale_advantages
+from rlcr_core.advantages import group_advantages, permute_advantages, scale_advantages
 from rlcr_core.config import UpdateConfig
 from rlcr_core.contexts import Context, contexts_of
+from rlcr_core.labels import labels_of
 from rlcr_core.manifests import Manifest, digest_file, read_manifest, write_manifest
 from rlcr_core.types import Rollout
 from rlcr_core.weights import CHECKPOINT_FILE
 from tasks.learner import Learner
 
 
-def advantages_of(rollouts: Sequence[Rollout], config: UpdateConfig) -> list[float]:
-    """One advantage per rollout, in their order: return minus its group's mean, then the configured scale."""
+def advantages_of(rollouts: Sequence[Rollout], config: UpdateConfig, seed: int = 0) -> list[float]:
+    """One advantage per rollout, in their order: return minus its group's mean, then the configured scale.
+
+    `seed` is for `update.control: permuted` alone.
+    """
     groups: dict[int, list[int]] = {}
     for index, rollout in enumerate(rollouts):
         groups.setdefault(rollout.key.group, []).append(index)
     raw = [group_advantages([rollouts[i].return_ for i in members]) for members in groups.values()]
     scaled = scale_advantages(raw, config.scale, config.scale_floor)
+    if config.control == "permuted":
+        scaled = permute_advantages(scaled, seed)
     by_index = {
         i: float(a)
         for members, values in zip(groups.values(), scaled, strict=True)
@@ -30,13 +36,13 @@ def advantages_of(rollouts: Sequence[Rollout], config: UpdateConfig) -> list[flo
     return [by_index[i] for i in range(len(rollouts))]
 
 
-def training_contexts(rollouts: Sequence[Rollout], config: UpdateConfig) -> list[Context]:
+def training_contexts(rollouts: Sequence[Rollout], config: UpdateConfig, seed: int = 0) -> list[Context]:
     """The contexts of every rollout with its advantage. Raises DataError naming rollout, agent and turn."""
-    advantages = advantages_of(rollouts, config)
+    advantages = advantages_of(rollouts, config, seed)
     return [
         context
         for index, (rollout, advantage) in enumerate(zip(rollouts, advantages, strict=True))
-        for context in contexts_of(rollout, advantage, index)
+        for context in contexts_of(rollout, advantage, index, labels_of(rollout))
     ]
 
 
@@ -63,7 +69,7 @@ def update_stage(
         learner.load(checkpoint, digest, version)
         return dict(manifest.data["metrics"]), digest, 0.0
     started = time.monotonic()
-    metrics = learner.updater.step(training_contexts(rollouts, config), seed, progress)
+    metrics = learner.updater.step(training_contexts(rollouts, config, seed), seed, progress)
     gradient_s = time.monotonic() - started
     digest = learner.save(checkpoint, version)
     index = checkpoint / CHECKPOINT_FILE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import yaml
@@ -16,6 +16,7 @@ from rlcr_core.types import AgentRecord, Event, EventType, Rollout, RolloutKey, 
 from rlcr_core.weights import Published
 from tasks.paths import SPLITS, Project
 from tasks.probe import Probe
+from tasks.registry import PolicyVersion
 from tasks.task_sets import generate_split, write_tasks
 from tasks.warm_start import make_tokenizer
 from tasks.workers import Batch, RolloutWorker, layout
@@ -112,3 +113,7 @@ class NoTracker:
     def log_folder(self, folder: Path, name: str) -> None: ...
 
     def log_model(self, folder: Path, name: str, metrics: dict[str, float]) -> None: ...
+
+    def register_model(self, version: PolicyVersion) -> None: ...
+
+    def attempt(self, what: str, job: Callable[[], None]) -> None: ...

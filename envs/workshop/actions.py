@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from envs.workshop import language as lang
+from envs.workshop.names import VILLAGE, Names
 from rlcr_core.types import Call, ToolSpec, TurnKind
 
 CHANNEL: Final = "general"
@@ -29,7 +30,7 @@ _WRONG_LENGTH: Final = Call("wrong_length", (), TurnKind.INVALID)
 _WRONG_WORD: Final = Call("wrong_word", (), TurnKind.INVALID)
 
 
-def parse_action(text: str) -> Call:
+def parse_action(text: str, names: Names = VILLAGE) -> Call:
     """The call that a text states, word for word; otherwise an INVALID call whose tool names the reason.
 
     Reasons: `unknown_verb`, `wrong_length`, `wrong_word` (an argument of another class than the verb takes).
@@ -43,21 +44,21 @@ def parse_action(text: str) -> Call:
         return _WRONG_LENGTH
     if verb == "work":
         _, x, k, i = words
-        if x in lang.PACKAGE_SET and k in lang.KEY_WORD_SET and i in lang.INDEX_SET:
+        if x in names.package_set and k in lang.KEY_WORD_SET and i in lang.INDEX_SET:
             return Call("work", (x, k, i))
     elif verb == "wait":
         return _WAIT
     elif verb == "hire":
         return _HIRE
     elif verb == "post":
-        if words[1] in lang.PACKAGE_SET and words[2] in lang.KEY_WORD_SET:
+        if words[1] in names.package_set and words[2] in lang.KEY_WORD_SET:
             return Call("post", (CHANNEL, f"{words[1]} {words[2]}"), TurnKind.TALK)
     elif verb == "study":
-        if words[1] in lang.PACKAGE_SET:
+        if words[1] in names.package_set:
             return Call("study", (words[1],))
     elif verb == "tell":
-        if words[1] in lang.AGENT_SET and words[2] in lang.PACKAGE_SET and words[3] in lang.KEY_WORD_SET:
+        if words[1] in names.agent_set and words[2] in names.package_set and words[3] in lang.KEY_WORD_SET:
             return Call("dm", (words[1], f"{words[2]} {words[3]}"), TurnKind.TALK)
-    elif words[1] in lang.AGENT_SET:
+    elif words[1] in names.agent_set:
         return Call("fire", (words[1],), TurnKind.ROSTER)
     return _WRONG_WORD

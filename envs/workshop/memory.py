@@ -11,11 +11,13 @@ _EMPTY = f"{NONE} {NONE}"
 
 class Memory:
     """Facts are texts `x k`. The windows hold 3 own and 4 received facts, newest first; the sets are bounded by the
-    vocabulary (48 packages x 16 keys), so a turn costs the same however many agents and messages there are."""
+    vocabulary (48 packages x 16 keys of `workshop@1`). A turn costs the same for any number of agents; each new message
+    costs a look into two sets, and only the last few distinct facts are put into the window."""
 
-    __slots__ = ("_msgs", "_notes", "_own", "_received", "msgs_text", "notes_text")
+    __slots__ = ("_facts", "_msgs", "_notes", "_own", "_received", "msgs_text", "notes_text")
 
-    def __init__(self) -> None:
+    def __init__(self, facts: frozenset[str] = FACTS) -> None:
+        self._facts = facts
         self._notes: list[str] = []
         self._msgs: list[str] = []
         self._own: set[str] = set()
@@ -31,14 +33,14 @@ class Memory:
 
     def receive(self, messages: Sequence[tuple[str, str]]) -> int:
         """Remember the facts among new messages (sender's name, text); returns the number of words of their texts."""
-        n_words = 0
-        for _, text in messages:
-            if text in FACTS:
-                n_words += 2
-                self._received.add(text)
-                _push(self._msgs, text, N_MSGS)
-            else:
-                n_words += len(text.split())
+        known = self._facts
+        facts = [text for _, text in messages if text in known]
+        n_words = 2 * len(facts)
+        if len(facts) < len(messages):
+            n_words += sum(len(text.split()) for _, text in messages if text not in known)
+        self._received.update(facts)
+        for fact in _latest(facts, N_MSGS):
+            _push(self._msgs, fact, N_MSGS)
         self.msgs_text = _page(self._msgs, N_MSGS)
         return n_words
 
@@ -53,6 +55,17 @@ def _push(facts: list[str], fact: str, size: int) -> None:
         facts.remove(fact)
     facts.insert(0, fact)
     del facts[size:]
+
+
+def _latest(facts: Sequence[str], size: int) -> list[str]:
+    """The last `size` distinct facts, in the order of their last occurrence: pushing these alone leaves the same window."""
+    latest: list[str] = []
+    for fact in reversed(facts):
+        if fact not in latest:
+            latest.append(fact)
+            if len(latest) == size:
+                break
+    return latest[::-1]
 
 
 def _page(facts: list[str], size: int) -> str:

@@ -8,11 +8,13 @@ Module 0 of a package is its root, whose key the package's keyed modules need. `
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from envs.workshop.language import INDICES, KEY_SET, PACKAGE_SET, PACKAGES
+from envs.workshop.language import INDICES, KEY_SET
+from envs.workshop.names import VILLAGE, Names
 from rlcr_core.errors import TaskError
 
 MAX_UNITS = 3
@@ -68,17 +70,24 @@ def topological_order(deps: Sequence[Sequence[int]]) -> list[int]:
     """Modules, each after its dependencies, the lowest number first; fewer than M when there is a cycle."""
     missing = [len(d) for d in deps]
     dependents = reverse(deps)
-    ready = [m for m, n in enumerate(missing) if n == 0]
+    ready = [m for m, n in enumerate(missing) if n == 0]  # in rising order, which is a heap
     order: list[int] = []
     while ready:
-        module = min(ready)
-        ready.remove(module)
+        module = heapq.heappop(ready)
         order.append(module)
         for other in dependents[module]:
             missing[other] -= 1
             if missing[other] == 0:
-                ready.append(other)
+                heapq.heappush(ready, other)
     return order
+
+
+def critical_units(plan: Plan) -> int:
+    """Units of the longest chain of modules that have to be built one after another."""
+    through = list(plan.units)  # the most units of a chain that ends with this module
+    for module in topological_order(plan.deps):
+        through[module] += max((through[other] for other in plan.deps[module]), default=0)
+    return max(through)
 
 
 def reverse(deps: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
@@ -90,16 +99,19 @@ def reverse(deps: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(d) for d in dependents)
 
 
-def _check_packages(spec: object) -> list[Mapping[str, Any]]:
-    packages = _items(_fields(spec, {"packages"}, "spec")["packages"], "spec.packages", 1, len(PACKAGES))
+def _check_packages(spec: object, names: Names) -> list[Mapping[str, Any]]:
+    packages = _items(_fields(spec, {"packages"}, "spec")["packages"], "spec.packages", 1, len(names.packages))
+    known, last = names.package_set, names.packages[-1]
     checked: list[Mapping[str, Any]] = []
+    seen: set[str] = set()
     for p, value in enumerate(packages):
         where = f"spec.packages[{p}]"
         package = _fields(value, {"name", "key", "modules"}, where)
         name, key = package["name"], package["key"]
-        _require(isinstance(name, str) and name in PACKAGE_SET, f"{where}.name", name, "one of p00 .. p47")
+        _require(isinstance(name, str) and name in known, f"{where}.name", name, f"one of p00 .. {last}")
         _require(isinstance(key, str) and key in KEY_SET, f"{where}.key", key, "one of k00 .. k15")
-        _require(all(name != other["name"] for other in checked), f"{where}.name", name, "a name no other package has")
+        _require(name not in seen, f"{where}.name", name, "a name no other package has")
+        seen.add(name)
         _items(package["modules"], f"{where}.modules", 1, len(INDICES))
         checked.append(package)
     return checked
@@ -117,9 +129,9 @@ def _check_deps(value: object, first: Sequence[int], sizes: Sequence[int], where
     return tuple(sorted(needed))
 
 
-def parse_spec(spec: object) -> Plan:
+def parse_spec(spec: object, names: Names = VILLAGE) -> Plan:
     """Check and flatten a spec. Raises TaskError naming the place, what was found and what was expected."""
-    packages = _check_packages(spec)
+    packages = _check_packages(spec, names)
     sizes = [len(p["modules"]) for p in packages]
     first = [sum(sizes[:p]) for p in range(len(sizes))]
     units: list[int] = []

@@ -47,10 +47,12 @@ def _chain(deps: list[list[int]], parallel_share: float, rng: random.Random) -> 
             deps[module].append(before)
 
 
-def build_spec(graphs: Sequence[Deps], parallel_share: float, coupling: float, seed: int) -> dict[str, Any]:
-    """A spec with units, names, keys, chained modules and keyed modules drawn from the seed."""
+def build_spec(
+    graphs: Sequence[Deps], parallel_share: float, coupling: float, seed: int, pool: Sequence[str] = PACKAGES
+) -> dict[str, Any]:
+    """A spec with units, names of the pool, keys, chained modules and keyed modules drawn from the seed."""
     rng = random.Random(seed)
-    names = rng.sample(PACKAGES, len(graphs))
+    names = rng.sample(pool, len(graphs))
     keys = [rng.choice(KEYS) for _ in graphs]
     place = [(p, i) for p, graph in enumerate(graphs) for i in range(len(graph))]
     number = {pair: module for module, pair in enumerate(place)}
@@ -66,21 +68,29 @@ def build_spec(graphs: Sequence[Deps], parallel_share: float, coupling: float, s
     return {"packages": packages}
 
 
-def _check(families: Mapping[str, float], count: int, packages: int, modules: int, shares: Mapping[str, float]) -> None:
+def _check(
+    families: Mapping[str, float],
+    count: int,
+    packages: int,
+    modules: int,
+    shares: Mapping[str, float],
+    names: int,
+    environment_id: str,
+) -> None:
     unknown = sorted(set(families) - set(FAMILIES))
     if unknown or not families:
         raise TaskError(
-            f"unknown task families {unknown}, {ENVIRONMENT_ID} has {sorted(FAMILIES)}; change task_set.families."
+            f"unknown task families {unknown}, {environment_id} has {sorted(FAMILIES)}; change task_set.families."
         )
     if min(families.values()) < 0 or abs(sum(families.values()) - 1.0) > 1e-9:
         raise TaskError(f"family shares must add up to 1, got {dict(families)}; change task_set.families.")
     for name, value, low, high in (
         ("count", count, 0, 10**7),
-        ("packages", packages, 1, len(PACKAGES)),
+        ("packages", packages, 1, names),
         ("modules", modules, 1, len(INDICES)),
     ):
         if not low <= value <= high:
-            raise TaskError(f"{ENVIRONMENT_ID} takes {low} to {high} {name}, got {value}; change task_set.{name}.")
+            raise TaskError(f"{environment_id} takes {low} to {high} {name}, got {value}; change task_set.{name}.")
     for name, share in shares.items():
         if not 0.0 <= share <= 1.0:
             raise TaskError(f"{name} is a share from 0 to 1, got {share}; change task_set.{name}.")
@@ -109,13 +119,18 @@ def generate(
     modules: int,
     parallel_share: float,
     coupling: float,
+    pool: Sequence[str] = PACKAGES,
 ) -> list[Task]:
-    """`count` tasks of a split; a task depends only on (seed, split, its number) and the sizes. Raises TaskError."""
-    _check(families, count, packages, modules, {"parallel_share": parallel_share, "coupling": coupling})
+    """`count` tasks of a split; a task depends only on (seed, split, its number), the sizes and the `pool` of package names.
+
+    Raises TaskError.
+    """
+    shares = {"parallel_share": parallel_share, "coupling": coupling}
+    _check(families, count, packages, modules, shares, len(pool), environment_id)
     tasks: list[Task] = []
     for number, family in enumerate(_allot(families, count, task_seed(seed, split, "families"))):
         own = task_seed(seed, split, number)
         graphs = FAMILIES[family](random.Random(task_seed(own, "graphs")), packages, modules)
-        spec = build_spec(graphs, parallel_share, coupling, task_seed(own, "spec"))
+        spec = build_spec(graphs, parallel_share, coupling, task_seed(own, "spec"), pool)
         tasks.append(Task(f"{split}-{number:05d}-{family}", environment_id, split, own, spec))
     return tasks

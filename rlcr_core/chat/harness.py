@@ -35,7 +35,7 @@ class _Agent:
     turns: int = 0
     closed: bool = False  # its last action ended with the template's own stop token
     calls: tuple[Call, ...] = ()
-    team: tuple[str, ...] | None = None  # as it was listed last
+    team: Sequence[str] | None = None  # as it was listed last
     past_results: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
     past_messages: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
 

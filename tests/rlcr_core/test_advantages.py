@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcr_core.advantages import group_advantages, scale_advantages
+from rlcr_core.advantages import group_advantages, permute_advantages, scale_advantages
 from rlcr_core.errors import ConfigError, DataError
 from rlcr_core.types import AgentRecord, Event, EventType, Rollout, RolloutKey, StopReason, Turn, TurnKind
 
@@ -114,3 +114,18 @@ def test_an_empty_group_and_a_zero_floor_are_refused():
         group_advantages([])
     with pytest.raises(ConfigError, match="scale_floor"):
         scale_advantages(GROUPS, "batch", 0.0)
+
+
+@given(st.lists(st.lists(returns, min_size=1, max_size=4), min_size=1, max_size=5), st.integers(0, 99))
+def test_permuted_advantages_are_the_same_values_in_groups_of_the_same_sizes(groups, seed):
+    arrays = [np.asarray(group) for group in groups]
+    dealt = permute_advantages(arrays, seed)
+    assert [len(group) for group in dealt] == [len(group) for group in groups]
+    assert sorted(np.concatenate(dealt)) == sorted(np.concatenate(arrays))
+    assert all((a == b).all() for a, b in zip(dealt, permute_advantages(arrays, seed), strict=True))
+
+
+def test_permuting_moves_advantages_between_groups():
+    dealt = permute_advantages([np.zeros(50), np.ones(50)], seed=0)
+    # 25 of the 50 ones are expected in the first group; none or all of them has a chance below 1e-28.
+    assert 0 < dealt[0].sum() < 50

@@ -163,3 +163,43 @@ def test_time_left_is_in_every_view() -> None:
     _, environment = play({"chief": ["dig 1 ."] * 3}, 20.0)
     assert [v.time_left_s for v in environment.views] == [20.0 - v.time_s for v in environment.views]
     assert len(environment.views) >= 3
+
+
+def test_a_delayed_message_is_seen_once_and_in_order_from_its_delay_on() -> None:
+    # Sent at 1 (post), 2 (direct) and 4 (post) with a delay of 3: due at 4, 5 and 7.
+    collective = team(2, delay_s=3.0)
+    collective.finish(0, post("key 1"), 1.0)
+    collective.finish(0, dm(NAMES[1], "key 2"), 2.0)
+    collective.finish(0, post("key 3"), 4.0)
+    assert collective.collect(1, 3.9) == ()
+    assert [text for _, text in collective.collect(1, 4.0)] == ["key 1"]
+    assert collective.collect(1, 4.9) == ()
+    assert [text for _, text in collective.collect(1, 7.0)] == ["key 2", "key 3"]
+    assert collective.collect(1, 99.0) == () and not collective.has_mail(1)
+    assert [text for _, text in collective.collect(2, 6.9)] == ["key 1"]
+
+
+def test_without_an_archive_nothing_is_found_and_messages_still_arrive() -> None:
+    for archive, found in ((True, ("key 1",)), (False, ())):
+        collective = team(1, archive=archive)
+        collective.finish(0, post("key 1"), 1.0)
+        assert collective.finish(1, Call("read", ("all",), TurnKind.TALK), 2.0).args == found
+        assert collective.finish(1, Call("search", ("key",), TurnKind.TALK), 2.0).args == found
+        assert [text for _, text in collective.collect(1, 2.0)] == ["key 1"]
+
+
+def test_the_staff_are_there_from_the_start_and_count_as_hires() -> None:
+    collective = team(0, staff=2, max_hires=3)
+    assert list(collective.employed) == [0, 1, 2] and collective.n_hired == 2
+    assert [(e.type, e.time_s, e.other) for e in collective.events if e.type is EventType.HIRE] == [
+        (EventType.HIRE, 0.0, 1), (EventType.HIRE, 0.0, 2),
+    ]  # fmt: skip
+    hire = Call("hire", ("",), TurnKind.ROSTER)
+    assert collective.finish(0, hire, 1.0).code == "hired" and collective.finish(0, hire, 2.0).code == "full"
+
+
+def test_staff_work_from_the_first_second() -> None:
+    # A turn of `wait .`, two tokens, starts at 0 for each of the three, not only for the chief.
+    rollout, _ = play({}, 10.0, toy_params(collective={"staff": 2, "max_hires": 2}))
+    assert [rollout.trajectories[agent][0].start_s for agent in range(3)] == [0.0, 0.0, 0.0]
+    assert rollout.n_hires == 2 and [record.started_s for record in rollout.agents] == [0.0, 0.0, 0.0]

@@ -94,3 +94,14 @@ def test_the_models_are_frozen_and_solo_differs_in_hiring_alone(params: Params) 
     solo = params.for_mode("solo")
     assert solo.collective.max_hires == 0 and params.collective.max_hires == 8
     assert solo.model_copy(update={"collective": params.collective}) == params == params.for_mode("collective")
+    silent = params.for_mode("silent")
+    assert silent.collective == params.collective.model_copy(update={"messages": "mute"})
+
+
+def test_staff_beyond_the_hires_and_delays_that_wake_nobody_are_refused(data: dict[str, Any]) -> None:
+    data["collective"] |= {"staff": 9}
+    with pytest.raises(ConfigError, match=r"got 9 and room for 8; lower collective\.staff or raise collective\.max_hires"):
+        parse_params(data)
+    data["collective"] |= {"staff": 0, "delay_s": 2.0, "wait_s": None}
+    with pytest.raises(ConfigError, match=r"change collective\.wait_s to seconds or collective\.delay_s to 0"):
+        parse_params(data)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcr_core.errors import DataError
-from rlcr_core.metrics import ledger
+from rlcr_core.ledger import ledger
 from rlcr_core.types import Rollout, RolloutKey, StopReason
 
 

@@ -140,7 +140,13 @@ def test_statistics():
     _, stats = policy_loss(logprobs_N, torch.full((4,), log(0.25)), row(1, -1, 1, -1), torch.full((4,), 0.25), clip=0.2)
     assert stats["ratio_mean"].item() == pytest.approx((2 + 0.5 + 1 + 2) / 4)
     assert stats["ratio_max"].item() == pytest.approx(2.0)
-    assert stats["clip_share"].item() == 0.5
+    # Cut because the ratio rose: the first; because it fell: the second.
+    shares = [stats[f"clip_{name}share"].item() for name in ("", "high_", "low_")]
+    assert shares == [0.5, 0.25, 0.25]
+    # Changes 1, -1/2, 0, 1; k1 is the mean of -log r: -log 2, log 2, 0, -log 2.
+    assert stats["ratio_change"].item() == pytest.approx(0.375)
+    assert stats["ratio_change_square"].item() == pytest.approx(2.25 / 4)
+    assert stats["kl_behaviour_k1"].item() == pytest.approx(-log(2) / 4, rel=1e-5)
     # r - 1 - log r: 1 - log 2 twice, log 2 - 1/2, 0.
     assert stats["kl_behaviour"].item() == pytest.approx((2 * (1 - log(2)) + log(2) - 0.5) / 4, rel=1e-5)
 

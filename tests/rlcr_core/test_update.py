@@ -70,6 +70,24 @@ def test_the_ratio_is_one_before_the_first_step(temperature):
     assert metrics["optim/kl_behaviour"] == pytest.approx(0.0, abs=1e-6)
 
 
+def test_the_spread_of_ratios_is_that_of_all_tokens():
+    # Two micro-batches of 3 tokens and 1: ratios 1.1, 1.1, 0.8 and 1.4. Mean 1.1, squares of 0, 0, 0.3, 0.3: sqrt(0.18 / 4).
+    tally = update.Tally()
+    for ratios in ([1.1, 1.1, 0.8], [1.4]):
+        change = torch.tensor(ratios) - 1.0
+        means = {"ratio_change": change.mean(), "ratio_change_square": change.square().mean(), "ratio_max": torch.tensor(1.0)}
+        tally.add(means, len(ratios), np.zeros((3, update.N_LABELS)))
+    assert tally.metrics()["optim/ratio_std"] == pytest.approx(0.045**0.5, rel=1e-5)
+
+
+def test_scaled_gradients_are_counted_and_unlabelled_tokens_have_no_shares():
+    model = make_model()
+    for norm, share in ((1e-6, 1.0), (1e6, 0.0)):
+        metrics = Updater(model, make_config(max_grad_norm=norm)).step(make_contexts(model, [1.0, -1.0]), 0)
+        assert metrics["optim/grad_clip_share"] == share
+    assert not [key for key in metrics if key.startswith(("grad/", "optim/entropy_"))]
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_step_moves_the_sampled_tokens_the_way_of_the_advantage(sign):
     model = make_model()

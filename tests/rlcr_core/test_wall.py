@@ -22,7 +22,7 @@ from rlcr_core.config import Params
 from rlcr_core.engines.asynchronous import PacedPlayers
 from rlcr_core.engines.base import AsyncEngine
 from rlcr_core.lanes import InlineLane, Lane, ThreadLane
-from rlcr_core.metrics import ledger
+from rlcr_core.ledger import ledger
 from rlcr_core.players import Play, PlayerEngine
 from rlcr_core.rollout import RolloutSpec, run_rollouts
 from rlcr_core.types import (

@@ -15,9 +15,11 @@ from rlcr_core.errors import ConfigError
 from rlcr_core.store import read_rollouts
 from rlcr_core.types import Event, EventType, Rollout
 from tasks.comparison import headline, summarise, typical, write_comparison
-from tasks.evaluation import ORGANISATIONS, arranged, evaluation_specs, organisations
+from tasks.evaluation import evaluation_specs
+from tasks.grid import MAIN, CellKey
+from tasks.organisations import ORGANISATIONS, arranged, organisations
 from tasks.table import print_table
-from tests.support import rollout, tiny_params
+from tests.support import changed, rollout, tiny_params
 
 EVERY = [organisation.name for organisation in ORGANISATIONS]
 CONFIG = EvaluationConfig(organisations=EVERY, rollouts_per_task=1, limit_s=10.0, bootstrap_resamples=200, confidence=0.95)
@@ -34,6 +36,13 @@ def results() -> dict[tuple[str, int], list[Rollout]]:
         ("collective", 0): [earning(0, (4.0, 0.3)), earning(1, (4.0, 0.5))],
         ("solo", 0): [earning(0, (1.0, 0.1)), earning(1, (1.0, 0.1))],
     }
+
+
+def grid() -> dict[CellKey, list[Rollout]]:
+    return {(name, 10.0, MAIN, seed): rollouts for (name, seed), rollouts in results().items()}
+
+
+PARAMS = changed(tiny_params(), {"evaluation": CONFIG.model_dump(mode="json")})
 
 
 def test_means_and_paired_differences() -> None:
@@ -62,7 +71,7 @@ def test_several_seeds_are_kept_apart() -> None:
 
 
 def test_files_of_a_comparison(tmp_path: Path) -> None:
-    summary = write_comparison(tmp_path, results(), CONFIG)
+    summary = write_comparison(tmp_path, grid(), PARAMS)
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     rows = pq.read_table(tmp_path / "rollouts.parquet").to_pylist()
     assert len(rows) == 6
@@ -77,7 +86,7 @@ def test_files_of_a_comparison(tmp_path: Path) -> None:
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_comparison(tmp_path / name, results(), CONFIG)
+        write_comparison(tmp_path / name, grid(), PARAMS)
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
     assert len(files) == 12
     assert all((tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes() for file in files)
@@ -110,12 +119,11 @@ def test_organisations_can_be_chosen_and_one_must_be_left() -> None:
 
 
 def test_organisations_need_their_policy_and_share_every_seed() -> None:
-    assert [o.name for o in organisations(["solo"], EVERY)] == ["base", "solo"]
-    assert [o.name for o in organisations(["collective", "solo"], EVERY)] == [
-        "base", "collective", "alone", "solo", "scrambled", "mute",
-    ]  # fmt: skip
+    assert {o.policy for o in organisations(["solo"], EVERY)} == {"base", "solo", "scripted"}
+    shown = ["base", "collective", "alone", "solo", "scrambled", "mute"]
+    assert {o.name for o in organisations(["collective", "solo"], shown)} == set(shown)
     params = tiny_params()
-    by_name = {o.name: arranged(params, o).collective for o in organisations(["collective", "solo"], EVERY)}
+    by_name = {o.name: arranged(params, o).collective for o in organisations(["collective", "solo"], shown)}
     assert {name: c.max_hires for name, c in by_name.items()} == {
         "base": 8, "collective": 8, "alone": 0, "solo": 0, "scrambled": 8, "mute": 8,
     }  # fmt: skip

@@ -17,7 +17,7 @@ from rlcr_core.store import from_tables
 from rlcr_core.types import RolloutKey, StopReason
 from rlcr_core.weights import Published, save_checkpoint
 from tasks.engines import build_engine, worker_threads
-from tasks.evaluation import organisations
+from tasks.organisations import organisations
 from tasks.probe import Probe, make_probe
 from tasks.task_sets import generate_split
 from tasks.training import check_supported
@@ -92,9 +92,9 @@ def test_a_server_elsewhere_is_evaluated_and_never_trained_with(params: Params) 
     server = changed(params, {"engine": {"kind": "openai", "url": "http://127.0.0.1:9", "model": "m"}})
     with pytest.raises(ConfigError, match="for evaluation only"):
         check_supported(server)
-    chosen = organisations(["collective"], params.evaluation.organisations, is_server=True)
-    assert [(o.name, o.policy, o.hires) for o in chosen] == [
-        ("collective", "base", True), ("alone", "base", False), ("scrambled", "base", True), ("mute", "base", True),
+    chosen = organisations(["collective"], ["base", "collective", "alone", "solo", "mute"], is_server=True)
+    assert [(o.name, o.policy, o.max_hires) for o in chosen] == [
+        ("collective", "base", None), ("alone", "base", 0), ("mute", "base", None),
     ]  # fmt: skip
 
 

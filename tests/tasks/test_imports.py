@@ -13,8 +13,10 @@ from tests.support import ROOT
 LIGHT = (
     "rlcr_core.types", "rlcr_core.config", "rlcr_core.seeds", "rlcr_core.clock", "rlcr_core.schedule", "rlcr_core.collective",
     "rlcr_core.rollout", "rlcr_core.metrics", "envs", "envs.checks", "envs.workshop", "envs.workshop.environment",
-    "envs.workshop.tasks", "envs.workshop.grammar", "envs.workshop.prose", "rlcr_core.chat.harness", "rlcr_core.chat.borders",
+    "envs.workshop.tasks", "envs.workshop.grammar", "envs.workshop.prose", "envs.workshop.players", "envs.workshop.bounds",
+    "rlcr_core.scripted", "rlcr_core.replay", "rlcr_core.workflows", "rlcr_core.chat.harness", "rlcr_core.chat.borders",
     "rlcr_core.wall", "rlcr_core.calibration", "rlcr_core.lanes", "rlcr_core.engines.asynchronous",
+    "rlcr_core.matched_tokens", "rlcr_core.scalability", "rlcr_core.across_seeds", "rlcr_core.rescoring", "rlcr_core.frontier",
 )  # fmt: skip
 ORCHESTRATION = ("prefect", "mlflow", "dvc", "ray", "great_expectations")
 

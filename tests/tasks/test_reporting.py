@@ -19,6 +19,7 @@ from rlcr_core.types import AgentRecord, Event, EventType, Rollout, RolloutKey, 
 from tasks import tracking
 from tasks.comparison import write_comparison
 from tasks.figures import Run
+from tasks.grid import MAIN
 from tasks.paths import Project
 from tasks.reporting import build_report, csv_bytes, evaluation_rows, learning_table
 
@@ -213,8 +214,10 @@ def test_missing_required_inputs_name_the_stage(project, path, stage):
 def test_the_report_reads_what_the_comparison_writes(project):
     # Every organisation earns 0.5 on both tasks: no difference, no crossing, nothing may be claimed.
     rollouts = [small_rollout(2), dataclasses.replace(small_rollout(2), task_id="t-2", key=RolloutKey("r", 0, 1, 0))]
-    results = {(name, 0): rollouts for name in ("base", "collective", "alone", "solo", "scrambled", "mute")}
-    write_comparison(project.evaluation, results, load_params(PARAMS).evaluation)
+    params = load_params(PARAMS)
+    names = ("base", "collective", "alone", "solo", "scrambled", "mute")
+    grid = {(name, params.evaluation.limit_s, MAIN, 0): rollouts for name in names}
+    write_comparison(project.evaluation, grid, params)
     report = build(project)
     openings = [text.split(" is shown")[0] for text in report.findings[:7]]
     assert openings[0] == "No difference between the trained collective and the trained solo agent"

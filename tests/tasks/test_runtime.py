@@ -24,6 +24,7 @@ def test_state_lies_inside_the_project(clean: pytest.MonkeyPatch, tmp_path: Path
 
     prepare(tmp_path)
     assert os.environ["PREFECT_HOME"] == str(tmp_path / ".prefect" / version("prefect"))  # two versions share no database
+    assert (tmp_path / ".prefect" / version("prefect")).is_dir()  # Prefect does not make a folder in a folder
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
     assert os.environ["OMP_NUM_THREADS"] in ("1", "2")
 
@@ -31,10 +32,10 @@ def test_state_lies_inside_the_project(clean: pytest.MonkeyPatch, tmp_path: Path
 def test_what_the_user_has_set_wins(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import os
 
-    clean.setenv("PREFECT_HOME", "/elsewhere")
+    clean.setenv("PREFECT_HOME", str(tmp_path / "elsewhere"))
     clean.setenv("OMP_NUM_THREADS", "7")
     prepare(tmp_path)
-    assert (os.environ["PREFECT_HOME"], os.environ["OMP_NUM_THREADS"]) == ("/elsewhere", "7")
+    assert (os.environ["PREFECT_HOME"], os.environ["OMP_NUM_THREADS"]) == (str(tmp_path / "elsewhere"), "7")
 
 
 def test_local_servers_are_reached_without_a_proxy_and_the_list_is_kept(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import yaml
 from rlcr_core.config import Params
 from rlcr_core.errors import StoreError
 from rlcr_core.metrics import iteration_metrics
+from tasks.evaluation_runs import log_figures, nested_run
 from tasks.paths import Project
+from tasks.registry import PolicyVersion, model_name, weights_digest
 from tasks.timings import Timings
 from tasks.tracking import Tracker, absolute_uri, flatten, open_run, versions_of
 from tests.support import changed, rollout
@@ -68,7 +70,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory, params: Params) -> dict[str
         for _ in range(2):  # a repeated export makes no second model
             run.log_model(checkpoint, "x-0", {"reward/return_mean": 0.25})
         ids.append(run.run_id)
-    return {"client": client, "ids": ids, "status": status, "known": known, "metrics": metrics, "state": state}
+    return {
+        "client": client, "ids": ids, "status": status, "known": known, "metrics": metrics, "state": state, "project": project,
+    }  # fmt: skip
 
 
 def test_a_run_that_ended_in_an_error_is_marked_and_resumed(opened: dict[str, Any]) -> None:
@@ -141,3 +145,77 @@ def test_a_store_that_is_no_database_is_named(tmp_path: Path, params: Params) ->
         open_run(Project(tmp_path), params, "x", tmp_path / "state.json", {}),
     ):
         raise AssertionError("opened")
+
+
+@pytest.fixture(scope="module")
+def registered(opened: dict[str, Any], params: Params) -> dict[str, Any]:
+    """Four policies trained and registered in turn: (digest, return, measure) -> where `best` was after each."""
+    project, client = opened["project"], opened["client"]
+    own = changed(params, {"tracking": {"experiment": "town/registry"}})
+    name, numbers, best, runs = model_name("town/registry", "collective"), [], [], {}
+    trained = [("aa", 0.5, "m"), ("bb", 0.25, "m"), ("aa", 0.5, "m"), ("cc", 0.5, "m"), ("dd", 0.75, "m"), ("ee", 0.125, "n")]
+    for seed, (content, return_, measure) in enumerate(trained):
+        folder = project.trained("collective", seed) / "checkpoint"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(content.encode())
+        with open_run(project, own, f"collective-{seed}", project.runs / f"{seed}.json", {}) as run:
+            run.log_model(folder, f"collective-{seed}", {})
+            numbers.append(run.register_model(PolicyVersion(name, weights_digest(folder), seed, return_, measure)))
+            runs[seed] = run.run_id
+        best.append(str(client.get_registered_model(name).aliases["best"]))
+    return {"client": client, "name": name, "numbers": numbers, "best": best, "runs": runs, "project": project, "params": own}
+
+
+def test_equal_weights_are_one_version_and_best_moves_only_to_a_higher_return(registered: dict[str, Any]) -> None:
+    """aa 0.5 is version 1; bb is lower; aa again is no version; cc is equal and later; dd is higher; ee is measured anew."""
+    assert registered["name"] == "town-registry-collective"
+    assert registered["numbers"] == ["1", "2", "1", "3", "4", "5"]
+    assert registered["best"] == ["1", "1", "1", "1", "4", "5"]
+
+
+def test_the_best_policy_is_loaded_by_its_alias(registered: dict[str, Any], tmp_path: Path) -> None:
+    import mlflow
+
+    client, name = registered["client"], registered["name"]
+    version = client.get_model_version_by_alias(name, "best")
+    assert {"return": "0.125", "seed": "5", "measure": "n"}.items() <= version.tags.items()
+    assert version.run_id == registered["runs"][5]
+    folder = Path(mlflow.artifacts.download_artifacts(f"models:/{name}@best", dst_path=str(tmp_path)))
+    assert (folder / "model.safetensors").read_bytes() == b"ee"
+    assert weights_digest(folder) == version.tags["digest"]
+
+
+def test_a_folder_without_weights_is_no_version(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="has no weights"):
+        weights_digest(tmp_path)
+
+
+def test_an_evaluation_is_nested_under_the_run_that_trained_its_weights(registered: dict[str, Any]) -> None:
+    """Seeds 0 and 2 ended with the same weights: the newer run counts. Seed 6 came from elsewhere."""
+    project, own, runs = registered["project"], registered["params"], registered["runs"]
+    elsewhere = project.trained("collective", 6) / "checkpoint"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "model.safetensors").write_bytes(b"ff")
+    tags, ids = {}, []
+    with open_run(project, own, "evaluation", project.runs / "e.json", {}) as whole:
+        for seed in (1, 2, 6, 1):
+            with nested_run(project, own, "collective", seed, {}, {"when": "test"}) as run:
+                run.log({"evaluation/return": 0.5}, 0)
+                ids.append(run.run_id)
+            tags[seed] = registered["client"].get_run(run.run_id).data.tags
+        whole.log({"evaluation/return": 0.25}, 0)
+    parents = {seed: found["mlflow.parentRunId"] for seed, found in tags.items()}
+    assert parents == {1: runs[1], 2: runs[2], 6: whole.run_id}
+    assert ids[0] == ids[3]  # evaluated again, it goes on in the same run
+    assert {"mode": "collective", "seed": "1", "when": "test"}.items() <= tags[1].items()
+    metrics = [registered["client"].get_run(i).data.metrics["evaluation/return"] for i in (ids[0], whole.run_id)]
+    assert metrics == [0.5, 0.25]
+
+
+def test_figures_are_artifacts_of_their_own(registered: dict[str, Any], tmp_path: Path) -> None:
+    for name in ("b.png", "a.png", "page.html"):
+        (tmp_path / name).write_bytes(b"x")
+    project, client = registered["project"], registered["client"]
+    with open_run(project, registered["params"], "figures", project.runs / "f.json", {}) as run:
+        assert log_figures(run, tmp_path) == 2
+    assert [f.path for f in client.list_artifacts(run.run_id, "figures")] == ["figures/a.png", "figures/b.png"]
