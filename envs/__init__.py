@@ -165,6 +165,7 @@ register(
     "workshop-names@1",
     "envs.workshop.city:NamesEnvironment",
     generator="envs.workshop.city:generate",
+    grammar="envs.workshop.grammar",
     players="envs.workshop.players:PLAYERS",
     bounds="envs.workshop.bounds:workshop_bounds",
 )
@@ -172,5 +173,6 @@ register(
     "workshop-city@1",
     "envs.workshop.city:CityEnvironment",
     generator="envs.workshop.city:generate",
+    grammar="envs.workshop.grammar",
     bounds="envs.workshop.bounds:workshop_bounds",
 )

@@ -11,6 +11,8 @@
     serve      train and evaluate on a schedule, against a running Prefect server
     workspace  the whole pipeline with another parameter file, in a folder of its own
     calibrate  fit the derived clock's constants to this machine
+    claims     every study behind docs/claims.md, and the table
+    city       the trained policy with up to 1,000 agents: artifacts/city/
     compare    workflows: time, calls and tokens to an acceptable result: artifacts/compare/
     values     what single messages were worth, by counterfactual replay
     doctor     what this machine can run, and what to do about the rest

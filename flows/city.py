@@ -19,7 +19,7 @@ from prefect.cache_policies import NO_CACHE
 from flows import cli
 from rlcr_core.config import Params, load_params, parse_params
 from tasks.city import CellResult, check_policy, city_folder, run_cell
-from tasks.city_cells import Cell, cell_tasks, control_cells, main_cells, reference
+from tasks.city_cells import Cell, cell_tasks, control_cells, cost, main_cells, reference
 from tasks.city_report import print_city, write_city
 from tasks.lifeline import guard_server
 from tasks.paths import Project
@@ -35,14 +35,14 @@ class Job:
         self.project, self.params, self.policy = project, params, policy
         self.pool: WorkerPool | None = None
         self.results: list[CellResult] = []
-        self._bar = Reporter("city", sum(cell.size * cell.n_tasks for cell in cells))
+        self._bar = Reporter("city", sum(cost(cell) * cell.n_tasks for cell in cells))
         self._agents = 0
 
     def run(self, cell: Cell) -> None:
-        """Play a cell; progress counts agents of rollouts, which is what a rollout costs."""
+        """Play a cell; progress counts agents at work, which is what a rollout costs."""
 
         def progress(rollouts: int, turns: int) -> None:
-            self._agents += rollouts * cell.size
+            self._agents += rollouts * cost(cell)
             self._bar.step(f"{cell.name} {turns:,} turns", self._agents)
 
         pool = None if cell.played == "ceiling" else self.pool

@@ -5,7 +5,7 @@ Results: artifacts/evaluation/.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from prefect import flow, task
@@ -13,16 +13,19 @@ from prefect.cache_policies import NO_CACHE
 
 from flows import cli
 from rlcr_core.config import Params, load_params
+from rlcr_core.tokens import load_tokenizer
 from rlcr_core.types import Rollout
 from tasks.announce import announce_evaluation
 from tasks.comparison import headline, write_comparison
-from tasks.grid import Cell, CellKey, cells, run_cell
+from tasks.evaluation_runs import nested_run
+from tasks.grid import MAIN, Cell, CellKey, Grid, cells, run_cell
 from tasks.lifeline import guard_server
-from tasks.organisations import organisations
+from tasks.organisations import BY_NAME, organisations
 from tasks.paths import Project
 from tasks.progress import Reporter
 from tasks.table import print_table
 from tasks.task_sets import read_tasks
+from tasks.traces import log_traces
 from tasks.tracking import evaluation_run_file, flatten, open_run
 from tasks.workers import WorkerPool
 
@@ -64,8 +67,23 @@ def evaluate(params_file: str = "params.yaml") -> dict[str, Any]:
         )
         for name in ("summary.json", "curves.csv"):
             tracker.log_folder(project.evaluation / name, "evaluation")
+        if params.engine.kind != "openai":
+            log_policies(project, params, job.results, summary)
         announce_evaluation(summary)
     return summary
+
+
+def log_policies(project: Project, params: Params, results: Grid, summary: Mapping[str, Any]) -> None:
+    """Each trained policy's figures and traces of its rollouts, in an MLflow run nested under the run that trained it."""
+    tokenizer, limit_s = load_tokenizer(project.base), params.evaluation.limit_s
+    for mode in params.train.modes:
+        for seed in params.train.seeds:
+            entries = [e for e in summary["organisations"] if e["seed"] == seed and BY_NAME[e["name"]].policy == mode]
+            with nested_run(project, params, mode, seed, {"test": project.tasks("test")}) as tracker:
+                tracker.log({f"evaluation/{e['name']}/{key}": e[key] for e in entries for key in ("mean", "hires", "tokens")}, 0)
+                rollouts = results.get((mode, limit_s, MAIN, seed))
+                if rollouts:
+                    log_traces(tracker, rollouts, tokenizer, tags={"organisation": mode})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

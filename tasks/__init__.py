@@ -19,9 +19,15 @@
     update         one step of the policy on an iteration's rollouts
     training       the order of an iteration's stages
     history        finished iterations, metrics.jsonl, curves.csv
-    evaluation     organisations on the same tasks
+    organisations  ways to work on the same tasks: baselines and controls
+    evaluation     rollouts for evaluation, and a training run's own check
+    grid           organisation x limit x family x seed, each cell run once; scripted: cells without a policy
     comparison     means, paired differences, curves and crossing time of an evaluation
-    tracking       MLflow (the only module that imports it)
+    evidence, evidence_figures  other limits and families, matched tokens, attempts, latency and token curves
+    studies, lanes trainings behind the table of claims, side by side
+    claims, claims_*, verdicts  the table of claims
+    city, city_*   the trained policy with many more agents
+    tracking       MLflow (with traces, spans, registry, evaluation_runs the only modules that import it)
     timings        where the seconds of an iteration go
     progress       a live bar on a terminal, plain lines elsewhere
     announce       Prefect artifacts at the end of a flow

@@ -76,6 +76,11 @@ def control_cells(params: Params) -> list[Cell]:
     return list(dict.fromkeys(found))
 
 
+def cost(cell: Cell) -> int:
+    """About how many agents work at once, for progress: hiring is serial, so a CEO gets no further than some tens."""
+    return cell.size if cell.hiring == "staff" else min(cell.size, 40)
+
+
 def packages(params: Params, cell: Cell) -> int:
     """Packages of the cell's project."""
     if cell.work == "fixed":

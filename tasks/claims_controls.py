@@ -24,6 +24,7 @@ def controls(studies: Studies) -> list[Claim]:
                 "without a parallel share (p = 0) the collective does not win",
                 (f"collective minus solo {span(lead, '+.3f')}",),
                 judge([lead], *no_gain(LEAST_GAIN)),
+                "a call may be spoken while its dependency is still being built: docs/baselines.md has what perfect players gain",
             )
         )
     coupled = studies.get("no_coupling")

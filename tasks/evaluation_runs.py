@@ -26,11 +26,3 @@ def nested_run(
     checkpoint = project.trained(mode, seed) / "checkpoint"
     with open_run(project, params, f"evaluation {mode}-{seed}", state, inputs, own, checkpoint) as tracker:
         yield tracker
-
-
-def log_figures(tracker: Tracker, folder: Path) -> int:
-    """The PNGs of a folder as artifacts `figures/…`, which the UI shows as pictures; returns how many. Raises StoreError."""
-    pictures = sorted(folder.glob("*.png"))
-    for picture in pictures:
-        tracker.log_folder(picture, "figures")
-    return len(pictures)

@@ -45,6 +45,20 @@ SERIES: dict[str, tuple[str, str, LineStyle]] = {
     "base": ("base collective", "muted", ":"),
     "scrambled": ("collective with scrambled messages", "purple", "-."),
     "mute": ("collective with muted messages", "orange", "--"),
+    "silent": ("trained without messages", "orange", "-"),
+    "hires_1": ("at most 1 hire", "muted", "-."),
+    "hires_2": ("at most 2 hires", "muted", "--"),
+    "hires_4": ("at most 4 hires", "green", "--"),
+    "hires_8": ("at most 8 hires", "green", "-"),
+    "staffed": ("staff given at the start", "blue", "--"),
+    "first_copies": ("first copies only", "purple", "--"),
+    "delayed": ("messages delayed", "purple", ":"),
+    "no_archive": ("archive off", "muted", "-"),
+    "alone_long": ("collective's policy alone, long", "green", ":"),
+    "solo_long": ("trained solo agent, long", "vermillion", "-"),
+    "attempts": ("independent solos", "vermillion", ":"),
+    "random": ("random valid actions", "muted", "-."),
+    "greedy": ("scripted, all known", "ink", "-"),
 }
 SPARE_COLOURS: tuple[str, ...] = ("purple", "orange", "green", "vermillion")
 

@@ -87,11 +87,24 @@ PANELS = (
     Panel("received", "work/received_key_mean", "Modules built with a received key"),
     Panel("limit", "time/limit_s", "Time limit, seconds"),
 )
+LIFE_PANELS = (
+    Panel("effective", "work/effective_tokens_per_s", "Effective work, tokens per second"),
+    Panel("to_iteration", "work/useful_to_iteration_hires_5_8", "Useful work of 5–8 hires ÷ the iteration's", teams_only=True),
+    Panel("at_work", "parallel/at_work_mean", "Agents at work at once"),
+    Panel("idle", "parallel/idle_share", "Share of agents' time without work", top=1.0),
+    Panel("duplicates", "work/duplicate_share", "Share of work calls done twice", teams_only=True),
+    Panel("reposts", "talk/repost_share", "Share of messages the sender knew to be out", top=1.0, teams_only=True),
+    Panel("new", "talk/new_share", "Share of showings new to their reader", top=1.0, teams_only=True),
+    Panel("used", "talk/used_share", "Share of showings used in a later success", teams_only=True),
+    Panel("waste", "tokens/share_waste", "Share of tokens that are waste", top=1.0),
+    Panel("gradient", "grad/share_waste", "Share of the gradient on waste", top=1.0),
+)
+TIME_LINES = ("base", "collective", "alone", "solo", "silent", "scrambled", "mute", "greedy")  # more would hide them
 
 
-def panels_with_data(runs: Sequence[Run]) -> list[Panel]:
+def panels_with_data(runs: Sequence[Run], panels: Sequence[Panel] = PANELS) -> list[Panel]:
     """The panels that at least one run can fill."""
-    return [panel for panel in PANELS if any(run.column(panel.key) is not None for run in runs)]
+    return [panel for panel in panels if any(run.column(panel.key) is not None for run in runs)]
 
 
 def _draw_reference(axes: Axes, panel: Panel, run: Run, base: Curve) -> None:
@@ -139,9 +152,9 @@ def learning_panel(panel: Panel, runs: Sequence[Run], base: Curve | None) -> Fig
     return figure
 
 
-def learning_curves(runs: Sequence[Run], base: Curve | None) -> Figure:
+def learning_curves(runs: Sequence[Run], base: Curve | None, wanted: Sequence[Panel] = PANELS) -> Figure:
     """All panels in two columns under one legend: the mode's colour, raw values thin, the moving average thick."""
-    panels = panels_with_data(runs)
+    panels = panels_with_data(runs, wanted)
     rows = (len(panels) + 1) // 2
     with style():
         figure = Figure(figsize=(9.0, 0.5 + 2.1 * rows), layout="constrained")

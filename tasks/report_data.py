@@ -40,6 +40,8 @@ class ReportInputs:
     base: Mapping[str, Any]
     digests: Mapping[str, str]
     missing: Mapping[str, str] = field(default_factory=dict)
+    claims: Mapping[str, Any] = field(default_factory=dict)  # docs/claims.json, by section; empty where it is not
+    city: Mapping[str, Any] = field(default_factory=dict)  # artifacts/city/summary.json
 
 
 def _text(path: Path, stage: str) -> str:
@@ -184,4 +186,12 @@ def load_inputs(project: Project, params: Path) -> ReportInputs:
         missing["schedule"] = "The schedule's file is missing; `dvc repro schedule` makes it."
     if not any(run.mode == "solo" for run in runs):
         missing["solo"] = "No solo run was trained, so the learning curves show the collective only (train.modes)."
-    return ReportInputs(loaded, runs, summary, curves, timelines, base, _digests(project, params), missing)
+    claims, city = (
+        _json(path, stage) if path.is_file() else {}
+        for path, stage in (
+            (project.root / "docs" / "claims.json", "evaluate"),
+            (project.artifacts / "city" / "summary.json", "evaluate"),
+        )
+    )
+    digests = _digests(project, params)
+    return ReportInputs(loaded, runs, summary, curves, timelines, base, digests, missing, claims, city)

@@ -20,10 +20,13 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from rlcr_core.manifests import atomic_write
+from tasks.evidence_figures import FIGURES
 from tasks.figure_style import PALETTE, series, to_png, to_svg
 from tasks.figures import (
+    LIFE_PANELS,
     PANELS,
     SIZES,
+    TIME_LINES,
     Curve,
     Panel,
     Run,
@@ -69,9 +72,9 @@ def csv_bytes(columns: Mapping[str, Sequence[Any]]) -> bytes:
     return buffer.getvalue().encode()
 
 
-def learning_table(runs: Sequence[Run]) -> dict[str, list[Any]]:
+def learning_table(runs: Sequence[Run], wanted: Sequence[Panel] = PANELS) -> dict[str, list[Any]]:
     """The data of the learning curves: a row for each run and iteration, a column for each panel."""
-    panels = panels_with_data(runs)
+    panels = panels_with_data(runs, wanted)
     table: dict[str, list[Any]] = {name: [] for name in ("mode", "seed", "iteration", *(p.key for p in panels))}
     for run in runs:
         n = len(run.iterations)
@@ -123,6 +126,16 @@ def difference_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def evidence_rows(summary: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the report's further tables, with labels; empty where the grid has none."""
+    evidence = summary.get("evidence", {})
+    named = {"matched": "single", "families": "organisation", "attempts": "family"}
+    return {
+        kind: [{**row, "label": series(row[key])[0] if kind != "attempts" else row[key]} for row in evidence.get(kind, [])]
+        for kind, key in named.items()
+    }
+
+
 class Pictures:
     """Writes each picture's PNG and CSV into the folder and keeps its SVG for the page.
 
@@ -140,21 +153,34 @@ class Pictures:
         self.svg[name] = Markup(to_svg(figure, name, description))
 
 
-def _draw_learning(pictures: Pictures, inputs: ReportInputs, base: Curve | None) -> list[dict[str, Any]]:
-    figure = learning_curves(inputs.runs, base)
-    pictures.add("learning_curves", figure, "learning curves", learning_table(inputs.runs))
+def _draw_learning(
+    pictures: Pictures, inputs: ReportInputs, base: Curve | None, name: str, wanted: Sequence[Panel]
+) -> list[dict[str, Any]]:
+    """One picture of all panels, and each as a drawing of its own for the page; none without data."""
+    panels = panels_with_data(inputs.runs, wanted)
+    if panels:
+        figure = learning_curves(inputs.runs, base, panels)
+        pictures.add(name, figure, name.replace("_", " "), learning_table(inputs.runs, wanted))
 
     def svg(panel: Panel) -> Markup:
         drawing = to_svg(learning_panel(panel, inputs.runs, base), f"panel-{panel.name}", panel.title)
         return Markup(drawing)
 
-    return [{"title": panel.title, "svg": svg(panel)} for panel in panels_with_data(inputs.runs)]
+    return [{"title": panel.title, "svg": svg(panel)} for panel in panels]
+
+
+def _draw_evidence(pictures: Pictures, evidence: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """The figures of the rest of the grid, where it was run."""
+    for kind, (name, description, draw) in FIGURES.items():
+        rows = evidence.get(kind)
+        if rows:
+            pictures.add(name, draw(rows), description, {key: [row.get(key) for row in rows] for key in rows[0]})
 
 
 def _draw(pictures: Pictures, inputs: ReportInputs, base: Curve | None) -> None:
     limit_s = float(inputs.summary["limit_s"])
     crossing = crossing_of(inputs.summary)
-    figure = return_against_time(inputs.curves, limit_s, crossing)
+    figure = return_against_time([c for c in inputs.curves if c.organisation in TIME_LINES], limit_s, crossing)
     pictures.add("return_against_time", figure, "mean return against time", curve_table(inputs.curves))
     collective = next((run for run in inputs.runs if run.mode == "collective" and relative_work(run)), None)
     if collective is not None:
@@ -189,7 +215,11 @@ def shown_parameters(inputs: ReportInputs) -> dict[str, dict[str, str]]:
 
 
 def page(
-    inputs: ReportInputs, pictures: Pictures, panels: Sequence[Mapping[str, Any]], transcripts: Sequence[str] = ()
+    inputs: ReportInputs,
+    pictures: Pictures,
+    panels: Sequence[Mapping[str, Any]],
+    life: Sequence[Mapping[str, Any]] = (),
+    transcripts: Sequence[str] = (),
 ) -> str:
     """The HTML of the report."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
@@ -208,6 +238,10 @@ def page(
         differences=difference_rows(inputs.summary),
         svg=pictures.svg,
         panels=panels,
+        life=life,
+        claims=inputs.claims,
+        city=inputs.city,
+        evidence=evidence_rows(inputs.summary),
         transcripts=transcripts,
         absent=[panel.title for panel in PANELS if panel not in panels_with_data(inputs.runs)],
         modes=[series(mode) for mode in dict.fromkeys(run.mode for run in inputs.runs)],
@@ -228,8 +262,10 @@ def build_report(project: Project, params: Path) -> Report:
     project.report.mkdir(parents=True, exist_ok=True)
     pictures = Pictures(project.report)
     _draw(pictures, inputs, base)
-    panels = _draw_learning(pictures, inputs, base)
-    html = page(inputs, pictures, panels, write_transcripts(project))
+    _draw_evidence(pictures, inputs.summary.get("evidence", {}))
+    panels = _draw_learning(pictures, inputs, base, "learning_curves", PANELS)
+    life = _draw_learning(pictures, inputs, None, "life_curves", LIFE_PANELS)
+    html = page(inputs, pictures, panels, life, write_transcripts(project))
     index = project.report / "index.html"
     atomic_write(index, html.encode())
     texts = tuple(finding.text for finding in findings(inputs.summary, inputs.curves, inputs.runs))

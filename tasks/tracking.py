@@ -319,8 +319,17 @@ def evaluation_run_file(project: Project, params: Params) -> Path:
     return project.runs / f"evaluation-{digest[:8]}.json"
 
 
+def log_figures(tracker: Tracker, folder: Path) -> int:
+    """The PNGs of a folder as artifacts `figures/…`, which the UI shows as pictures; returns how many. Raises StoreError."""
+    pictures = sorted(folder.glob("*.png"))
+    for picture in pictures:
+        tracker.log_folder(picture, "figures")
+    return len(pictures)
+
+
 def log_report(project: Project, params: Params) -> None:
     """Add the report to the MLflow run of the evaluation that it shows. Raises StoreError."""
     inputs = {"test": project.tasks("test")}
     with open_run(project, params, "evaluation", evaluation_run_file(project, params), inputs) as tracker:
         tracker.log_folder(project.report, "report")
+        log_figures(tracker, project.report)

@@ -13,6 +13,7 @@ from rlcr_core.tokens import Tokenizer, load_tokenizer
 from rlcr_core.types import Rollout
 from tasks.figure_style import PALETTE
 from tasks.paths import Project
+from tasks.viewer import viewer_page
 
 TEMPLATE = "transcript_template.html"
 LONG = 600  # characters that are folded away: system prompts, mostly
@@ -41,7 +42,7 @@ def transcript_page(rollout: Rollout, tokenizer: Tokenizer, title: str) -> str:
 
 
 def write_transcripts(project: Project) -> tuple[str, ...]:
-    """Write rollout_before.html and rollout_after.html beside the report, of the rollouts that the evaluation kept.
+    """Write rollout_<when>.html and viewer_<when>.html beside the report, before and after training, of what the evaluation kept.
 
     Returns the moments that were written; none without a base policy's tokenizer. Raises DataError, StoreError.
     """
@@ -55,5 +56,6 @@ def write_transcripts(project: Project) -> tuple[str, ...]:
         if rollouts:
             page = transcript_page(rollouts[0], tokenizer, f"One rollout {when} training")
             atomic_write(project.report / f"rollout_{when}.html", page.encode())
+            atomic_write(project.report / f"viewer_{when}.html", viewer_page(rollouts[0], tokenizer).encode())
             written.append(when)
     return tuple(written)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from envs.workshop import language as lang
 from envs.workshop.environment import WorkshopEnvironment
 from envs.workshop.names import CITY
 from envs.workshop.nicknames import NO_AGENT, NO_PACKAGES, PACKAGES, Nicknames
@@ -35,15 +34,12 @@ class NamesEnvironment(WorkshopEnvironment):
 
 
 class CityEnvironment(NamesEnvironment):
-    """The same with nicknames."""
+    """The same with nicknames. Of its vocabulary, agents see and say only the words of `workshop@1`."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
         self.id = CITY_ID
         self._nicknames: dict[int, Nicknames] = {}
-
-    def vocabulary(self) -> tuple[str, ...]:
-        return lang.VOCABULARY
 
     def observe(self, view: AgentView) -> Observation:
         observation = super().observe(view)

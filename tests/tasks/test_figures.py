@@ -164,7 +164,7 @@ def test_signs_of_life_draw_a_line_for_each_team_size_and_the_average():
 
 
 def test_unknown_series_keep_their_words():
-    assert series("first_copies")[0] == "first copies"
+    assert series("of_one_kind")[0] == "of one kind"
 
 
 def test_svg_is_well_formed_prefixed_described_and_free_of_fixed_colours():

@@ -13,11 +13,11 @@ import yaml
 from rlcr_core.config import Params
 from rlcr_core.errors import StoreError
 from rlcr_core.metrics import iteration_metrics
-from tasks.evaluation_runs import log_figures, nested_run
+from tasks.evaluation_runs import nested_run
 from tasks.paths import Project
 from tasks.registry import PolicyVersion, model_name, weights_digest
 from tasks.timings import Timings
-from tasks.tracking import Tracker, absolute_uri, flatten, open_run, versions_of
+from tasks.tracking import Tracker, absolute_uri, flatten, log_figures, open_run, versions_of
 from tests.support import changed, rollout
 
 
