@@ -151,14 +151,37 @@ class Collective:
         return CallResult(True, "posted", (call.args[0],))
 
     def _read(self, agent: int, call: Call, time_s: float) -> CallResult:
-        found = [m.text for m in self._posts if m.channel == call.args[0] and self.config.archive]
-        return CallResult(True, "read", tuple(found[: -SHOWN - 1 : -1]))
+        return CallResult(True, "read", self._latest(agent, time_s, lambda m, text: m.channel == call.args[0]))
 
     def _search(self, agent: int, call: Call, time_s: float) -> CallResult:
         words = set(call.args[0].split())
-        shown = [m for m in self.archive if m.id not in self.withheld] if self.config.archive else []
-        found = [m.text for m in shown if words <= set(m.text.split())]
-        return CallResult(True, "found", tuple(found[: -SHOWN - 1 : -1]))
+        return CallResult(True, "found", self._latest(agent, time_s, lambda m, text: words <= set(text.split())))
+
+    def _latest(self, agent: int, time_s: float, fits: Callable[[Message, str], bool]) -> tuple[str, ...]:
+        """The latest messages of the archive that fit, the last first, as this agent may know them."""
+        found: list[str] = []
+        for message in reversed(self.archive if self.config.archive else ()):
+            text = self._kept(agent, message, time_s)
+            if text is not None and fits(message, text):
+                found.append(text)
+                if len(found) == SHOWN:
+                    break
+        return tuple(found)
+
+    def _kept(self, agent: int, message: Message, time_s: float) -> str | None:
+        """The text of a message in the archive, to this agent: its own as it wrote it, so that it is not told of a control;
+        of others what the control leaves of them.
+        """
+        if message.sender == agent:
+            return message.text
+        is_lost = self.config.messages == "mute" or message.id in self.withheld
+        return None if is_lost or message.time_s > time_s - self.config.delay_s else self._altered(message)
+
+    def _altered(self, message: Message) -> str:
+        """The text as it reaches others."""
+        if self.config.messages != "scrambled":
+            return message.text
+        return self.environment.corrupt(message.text, turn_seed(self.seed, -2, message.id))
 
     # -- mail --------------------------------------------------------------------------------------------------------
 
@@ -205,11 +228,8 @@ class Collective:
 
     def _deliverable(self, agent: int, message: Message) -> str | None:
         """The text as this agent receives it under the `messages` control; None when it is withheld."""
-        control = self.config.messages
-        if control == "normal":
-            return message.text
-        if control == "scrambled":
-            return self.environment.corrupt(message.text, turn_seed(self.seed, -2, message.id))
+        if self.config.messages != "first_copies":
+            return self._altered(message)
         if message.text in self._seen[agent]:
             return None
         self._seen[agent].add(message.text)

@@ -22,6 +22,7 @@
     organisations  ways to work on the same tasks: baselines and controls
     evaluation     rollouts for evaluation, and a training run's own check
     grid           organisation x limit x family x seed, each cell run once; scripted: cells without a policy
+    intervals      intervals as params.yaml wants them, and as fields of a row
     comparison     means, paired differences, curves and crossing time of an evaluation
     evidence, evidence_figures  other limits and families, matched tokens, attempts, latency and token curves
     studies, lanes trainings behind the table of claims, side by side

@@ -14,13 +14,15 @@ from rlcr_core.config import EvaluationConfig, Params
 from rlcr_core.divergence import jensen_shannon, merged, novel_share
 from rlcr_core.errors import DataError
 from rlcr_core.scalability import Scalability, fit_scalability
-from rlcr_core.statistics import Interval, bootstrap_mean, paired_difference
+from rlcr_core.statistics import bootstrap_mean, paired_difference
 from tasks.city import CellResult, Row
 from tasks.city_cells import HIRINGS, WORKS, Cell, main_cells, reference, training_size
-from tasks.verdicts import Tests, judge
+from tasks.intervals import entry, options
+from tasks.verdicts import judge, no_loss
 
 JOINT = ("role", "time", "size", "notes", "msgs", "visible")  # the features of a situation, taken together
 FEATURES = (*State._fields, "joint")
+LEAST_LOSS = 0.02  # of return: a loss below it would not matter to anybody
 
 
 def _per(top: str, bottom: str) -> Callable[[Row], float]:
@@ -60,22 +62,14 @@ MEASURES: Mapping[str, Callable[[Row], float]] = {
 }
 
 
-def _entry(interval: Interval) -> dict[str, float]:
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
-
-
 def values(result: CellResult, measure: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The measure of each of the cell's rollouts [N], by task."""
     return np.array([MEASURES[measure](row) for row in result.rows], dtype=np.float64)
 
 
-def _options(config: EvaluationConfig) -> dict[str, Any]:
-    return {"resamples": config.bootstrap_resamples, "confidence": config.confidence}
-
-
 def cell_entry(result: CellResult, config: EvaluationConfig) -> dict[str, Any]:
     """The cell with the mean and interval of every measure."""
-    measures = {name: _entry(bootstrap_mean(values(result, name), **_options(config))) for name in MEASURES}
+    measures = {name: entry(bootstrap_mean(values(result, name), **options(config))) for name in MEASURES}
     return {**asdict(result.cell), "name": result.cell.name, "measures": measures}
 
 
@@ -110,15 +104,15 @@ def shift_entries(results: Mapping[Cell, CellResult], params: Params) -> dict[st
 def name_entries(results: Mapping[Cell, CellResult], params: Params) -> list[dict[str, Any]]:
     """What nicknames change: returns of the same tasks with names in full and with nicknames, and the paired difference."""
     found = []
-    options = _options(params.evaluation)
+    own_options = options(params.evaluation)
     for cell, result in results.items():
         other = results.get(replace(cell, played="names"))
         if cell.played != "policy" or other is None:
             continue
         own, full = values(result, "return"), values(other, "return")
         found.append({
-            "size": cell.size, "hiring": cell.hiring, "nicknames": _entry(bootstrap_mean(own, **options)),
-            "names": _entry(bootstrap_mean(full, **options)), "difference": _entry(paired_difference(own, full, **options)),
+            "size": cell.size, "hiring": cell.hiring, "nicknames": entry(bootstrap_mean(own, **own_options)),
+            "names": entry(bootstrap_mean(full, **own_options)), "difference": entry(paired_difference(own, full, **own_options)),
         })  # fmt: skip
     return found
 
@@ -129,12 +123,12 @@ def _laws(fit: Scalability) -> dict[str, Any]:
         "sizes": list(fit.sizes),
         "means": list(fit.means),
         "universal": {
-            "rate": _entry(universal.rate), "sigma": _entry(universal.sigma), "kappa": _entry(universal.kappa),
+            "rate": entry(universal.rate), "sigma": entry(universal.sigma), "kappa": entry(universal.kappa),
             "peak": {"value": universal.peak.value, "low": universal.peak.low, "high": universal.peak.high},
             "is_extrapolated": universal.is_extrapolated, "r2": universal.r2, "aicc": universal.aicc,
         },
         "amdahl": {
-            "rate": _entry(amdahl.rate), "parallel_share": _entry(amdahl.parallel_share), "r2": amdahl.r2, "aicc": amdahl.aicc,
+            "rate": entry(amdahl.rate), "parallel_share": entry(amdahl.parallel_share), "r2": amdahl.r2, "aicc": amdahl.aicc,
         },
     }  # fmt: skip
 
@@ -150,12 +144,12 @@ def fit_entries(results: Sequence[CellResult], params: Params) -> list[dict[str,
                 n = [r.cell.size for r in some for _ in r.rows]
                 x = [float(value) for r in some for value in values(r, "modules_per_s")]
                 tasks = [row["task_id"] for r in some for row in r.rows]
-                entry: dict[str, Any] = {"work": work, "hiring": hiring, "played": played}
+                fit: dict[str, Any] = {"work": work, "hiring": hiring, "played": played}
                 try:
-                    entry |= _laws(fit_scalability(n, x, tasks, **_options(params.evaluation)))
+                    fit |= _laws(fit_scalability(n, x, tasks, **options(params.evaluation)))
                 except DataError as error:
-                    entry["error"] = str(error)
-                found.append(entry)
+                    fit["error"] = str(error)
+                found.append(fit)
     return found
 
 
@@ -173,16 +167,11 @@ def claim_entries(results: Mapping[Cell, CellResult], params: Params) -> list[di
     for cell in cells:
         if cell.size > base.size:
             pair = values(results[cell], "return"), values(results[base], "return")
-            interval = paired_difference(*pair, **_options(params.evaluation))
+            interval = paired_difference(*pair, **options(params.evaluation))
             text = f"{cell.size} agents minus {base.size}, staff given, growing project: "
             text += f"return {interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
-            found.append({"text": text, "verdict": judge([interval], *no_loss())})
+            found.append({"text": text, "verdict": judge([interval], *no_loss(LEAST_LOSS))})
     return found
-
-
-def no_loss() -> Tests:
-    """Holds where the interval reaches zero or above, fails where it lies below."""
-    return (lambda i: i.high >= 0.0), (lambda i: i.high < 0.0)
 
 
 def summarise(results: Sequence[CellResult], params: Params) -> dict[str, Any]:

@@ -2,75 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from rlcr_core.across_seeds import crossed_interval
 from rlcr_core.statistics import Interval
 from tasks.claims_data import StudyResults
 from tasks.claims_rows import Claim, Studies, main_studies, of_each, over_seeds, words
-from tasks.verdicts import above, below, indifferent, judge, no_gain, span
+from tasks.verdicts import Tests, above, below, indifferent, judge, no_gain
 
 LEAST_GAIN = 0.02  # of return: what lies below would be of no use to anybody
 LEAST_HIRES = 1.0
 
 
+def change_of(study: StudyResults, key: str) -> Interval | None:
+    """A metric of the collective's training, last tenth minus first, over seeds."""
+    return over_seeds(study.change("collective", key))
+
+
+def lead_over(study: StudyResults, other: str) -> Interval:
+    """Return of the trained collective minus another organisation's at the limit, over seeds and tasks."""
+    return crossed_interval(study.returns("collective", study.limit_s) - study.returns(other, study.limit_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A study that must come out negative: its figure, the words around it, and what the figure must look like."""
+
+    study: str
+    claim: str
+    figure: Callable[[StudyResults], Interval | None]
+    measured: str
+    form: str
+    tests: Tests
+    design: str = ""
+
+
+CONTROLS = (
+    Control(
+        "no_parallel", "without a parallel share (p = 0) the collective does not win", lambda s: lead_over(s, "solo"),
+        "collective minus solo {}", "+.3f", no_gain(LEAST_GAIN),
+        "a call may be spoken while its dependency is still being built: docs/baselines.md has what perfect players gain",
+    ),
+    Control(
+        "no_coupling", "without coupling (c = 0) talk dies out in training", lambda s: change_of(s, "tokens/share_talk"),
+        "share of tokens that are talk {}", "+.3f", below(0.0),
+    ),
+    Control(
+        "no_pressure", "without deadline pressure hiring is indifferent", lambda s: change_of(s, "roster/hires"),
+        "hires {}", "+.2f", indifferent(LEAST_HIRES),
+    ),
+    Control(
+        "short_limit", "under a limit below the crossing time hiring dies", lambda s: change_of(s, "roster/hires"),
+        "hires {}", "+.2f", below(0.0),
+    ),
+    Control(
+        "permuted", "with advantages permuted among rollouts nothing is learnt", lambda s: lead_over(s, "base"),
+        "trained minus base {}", "+.3f", no_gain(LEAST_GAIN),
+    ),
+)  # fmt: skip
+
+
 def controls(studies: Studies) -> list[Claim]:
-    """Controls that must come out negative."""
+    """The controls whose studies were run."""
     found = []
-    serial = studies.get("no_parallel")
-    if serial is not None:
-        lead = crossed_interval(serial.returns("collective", serial.limit_s) - serial.returns("solo", serial.limit_s))
-        found.append(
-            Claim(
-                "no-parallel",
-                "without a parallel share (p = 0) the collective does not win",
-                (f"collective minus solo {span(lead, '+.3f')}",),
-                judge([lead], *no_gain(LEAST_GAIN)),
-                "a call may be spoken while its dependency is still being built: docs/baselines.md has what perfect players gain",
-            )
-        )
-    coupled = studies.get("no_coupling")
-    if coupled is not None:
-        change = of_each([coupled], lambda s: over_seeds(s.change("collective", "tokens/share_talk")))
-        found.append(
-            Claim(
-                "no-coupling",
-                "without coupling (c = 0) talk dies out in training",
-                words(change, "share of tokens that are talk {}", "+.3f"),
-                judge(list(change.values()), *below(0.0)),
-            )
-        )
-    free = studies.get("no_pressure")
-    if free is not None:
-        change = of_each([free], lambda s: over_seeds(s.change("collective", "roster/hires")))
-        found.append(
-            Claim(
-                "no-pressure",
-                "without deadline pressure hiring is indifferent",
-                words(change, "hires {}", "+.2f"),
-                judge(list(change.values()), *indifferent(LEAST_HIRES)),
-            )
-        )
-    short = studies.get("short_limit")
-    if short is not None:
-        change = of_each([short], lambda s: over_seeds(s.change("collective", "roster/hires")))
-        found.append(
-            Claim(
-                "short-limit",
-                "under a limit below the crossing time hiring dies",
-                words(change, "hires {}", "+.2f"),
-                judge(list(change.values()), *below(0.0)),
-            )
-        )
-    dealt = studies.get("permuted")
-    if dealt is not None:
-        gain = crossed_interval(dealt.returns("collective", dealt.limit_s) - dealt.returns("base", dealt.limit_s))
-        found.append(
-            Claim(
-                "permuted",
-                "with advantages permuted among rollouts nothing is learnt",
-                (f"trained minus base {span(gain, '+.3f')}",),
-                judge([gain], *no_gain(LEAST_GAIN)),
-            )
-        )
+    for control in CONTROLS:
+        chosen = [study for name, study in studies.items() if name == control.study]
+        figures = of_each(chosen, control.figure)
+        if chosen:
+            verdict = judge(list(figures.values()), *control.tests)
+            measured = words(figures, control.measured, control.form)
+            found.append(Claim(control.study.replace("_", "-"), control.claim, measured, verdict, control.design))
     return found
 
 
@@ -90,16 +92,9 @@ def causes(studies: Studies) -> list[Claim]:
     """Trained collective minus each organisation at the limit, for every base that has it."""
     found = []
     for name, claim in CAUSES:
-
-        def lead(study: StudyResults, other: str = name) -> Interval | None:
-            present = any(o == other for o in study.table["organisation"])
-            return (
-                crossed_interval(study.returns("collective", study.limit_s) - study.returns(other, study.limit_s))
-                if present
-                else None
-            )
-
-        leads = of_each(main_studies(studies), lead)
+        leads = {
+            study.name: lead_over(study, name) for study in main_studies(studies) if name in study.table["organisation"]
+        }
         if leads:
             found.append(Claim(name, claim, words(leads, "{}", "+.3f"), judge(list(leads.values()), *above(0.0))))
     return found

@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 from rlcr_core.config import EvaluationConfig, Params
 from rlcr_core.manifests import atomic_write
 from rlcr_core.metrics import iteration_metrics, return_curve
-from rlcr_core.statistics import Interval, bootstrap_mean, clustered, crossing_time, paired_difference
+from rlcr_core.statistics import bootstrap_mean, clustered, crossing_time, paired_difference
 from rlcr_core.store import to_tables, write_rollouts
 from rlcr_core.types import Float64Array, Rollout
 from tasks.evidence import evidence
 from tasks.grid import MAIN, Grid
+from tasks.intervals import entry, options
 from tasks.organisations import ORGANISATIONS
 
 Results = Mapping[tuple[str, int], Sequence[Rollout]]  # (organisation, seed) -> its rollouts at limit_s on the test tasks
@@ -36,10 +37,6 @@ PAIRS = (  # those with another limit or several attempts are compared in tasks.
 )
 BAND_STEP_S = 1.0
 CROSSING_STEP_S = 0.25
-
-
-def _options(config: EvaluationConfig) -> dict[str, Any]:
-    return {"resamples": config.bootstrap_resamples, "confidence": config.confidence}
 
 
 def _grid(limit_s: float, step_s: float) -> Float64Array:
@@ -58,16 +55,12 @@ def curves_of(rollouts: Sequence[Rollout], grid_s: Float64Array) -> Float64Array
     return clustered(curves, [rollout.task_id for rollout in rollouts])[1]
 
 
-def _entry(interval: Interval) -> dict[str, float]:
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
-
-
 def _organisation(name: str, seed: int, rollouts: Sequence[Rollout], config: EvaluationConfig) -> dict[str, Any]:
     metrics = iteration_metrics(rollouts)
     return {
         "name": name,
         "seed": seed,
-        **_entry(bootstrap_mean(returns_of(rollouts), **_options(config))),
+        **entry(bootstrap_mean(returns_of(rollouts), **options(config))),
         "hires": metrics["roster/hires"],
         "true_share": metrics.get("talk/true_share"),
         "received_keys": metrics["work/received_key_mean"],
@@ -84,7 +77,7 @@ def _crossing(results: Results, seeds: Sequence[int], config: EvaluationConfig) 
     a, b = (
         np.mean([curves_of(results[name, seed], grid_s) for seed in usable], axis=0) for name in ("collective", "solo")
     )
-    crossing = crossing_time(a, b, grid_s, **_options(config))
+    crossing = crossing_time(a, b, grid_s, **options(config))
     return {
         "mean": crossing.time_s,
         "low": crossing.low_s,
@@ -98,7 +91,7 @@ def summarise(results: Results, config: EvaluationConfig) -> dict[str, Any]:
     seeds = sorted({seed for _, seed in results})
     differences = [
         {"a": a, "b": b, "seed": seed}
-        | _entry(paired_difference(returns_of(results[a, seed]), returns_of(results[b, seed]), **_options(config)))
+        | entry(paired_difference(returns_of(results[a, seed]), returns_of(results[b, seed]), **options(config)))
         for a, b in PAIRS
         for seed in seeds
         if (a, seed) in results and (b, seed) in results
@@ -134,7 +127,7 @@ def _curve_rows(results: Results, config: EvaluationConfig) -> list[list[Any]]:
     for (name, seed), rollouts in results.items():
         curves_KT = curves_of(rollouts, grid_s)
         for time_s, values_K in zip(grid_s, curves_KT.T, strict=True):
-            interval = bootstrap_mean(values_K, **_options(config))
+            interval = bootstrap_mean(values_K, **options(config))
             rows.append([name, seed, repr(float(time_s)), repr(interval.mean), repr(interval.low), repr(interval.high)])
     return rows
 

@@ -18,25 +18,17 @@ from rlcr_core.frontier import Point, frontier
 from rlcr_core.matched_tokens import matched_tokens
 from rlcr_core.metrics import return_curve
 from rlcr_core.rescoring import returns_at_limits
-from rlcr_core.statistics import Interval, bootstrap_mean, clustered, paired_difference
+from rlcr_core.statistics import bootstrap_mean, clustered, paired_difference
 from rlcr_core.time_to_score import TimeRatio, time_ratios
 from rlcr_core.token_budget import tokens_curve
 from rlcr_core.types import Float64Array, Rollout
 from tasks.grid import MAIN, Grid
+from tasks.intervals import entry, options
 
 Row = dict[str, Any]
 SINGLES = ("solo_long", "alone_long")
 SCORES = 20  # of the curve of time ratios, from a twentieth of the collective's own return to all of it
 STEPS = 40  # of the curves of return against tokens
-
-
-def options(config: EvaluationConfig) -> dict[str, Any]:
-    return {"resamples": config.bootstrap_resamples, "confidence": config.confidence}
-
-
-def entry(interval: Interval, prefix: str = "") -> dict[str, float]:
-    """An interval's fields, such as `mean` or `ratio_mean`."""
-    return {f"{prefix}mean": interval.mean, f"{prefix}low": interval.low, f"{prefix}high": interval.high}
 
 
 def censored_entry(value: Censored, prefix: str) -> dict[str, float | None]:

@@ -20,6 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rlcr_core.types import Float64Array
+from tasks.organisations import BY_NAME
 
 PALETTE: dict[str, tuple[str, str]] = {  # name: (on light paper, on dark paper)
     "paper": ("#fefefe", "#161b22"),
@@ -37,28 +38,28 @@ PALETTE: dict[str, tuple[str, str]] = {  # name: (on light paper, on dark paper)
 LineStyle = Literal["-", "--", "-.", ":"]
 C = {name: light for name, (light, _) in PALETTE.items()}
 
-# Training mode or organisation: what the reader calls it, its colour, its line.
-SERIES: dict[str, tuple[str, str, LineStyle]] = {
-    "collective": ("trained collective", "blue", "-"),
-    "solo": ("trained solo agent", "vermillion", "--"),
-    "alone": ("collective's policy alone", "green", "-."),
-    "base": ("base collective", "muted", ":"),
-    "scrambled": ("collective with scrambled messages", "purple", "-."),
-    "mute": ("collective with muted messages", "orange", "--"),
-    "silent": ("trained without messages", "orange", "-"),
-    "hires_1": ("at most 1 hire", "muted", "-."),
-    "hires_2": ("at most 2 hires", "muted", "--"),
-    "hires_4": ("at most 4 hires", "green", "--"),
-    "hires_8": ("at most 8 hires", "green", "-"),
-    "staffed": ("staff given at the start", "blue", "--"),
-    "first_copies": ("first copies only", "purple", "--"),
-    "delayed": ("messages delayed", "purple", ":"),
-    "no_archive": ("archive off", "muted", "-"),
-    "alone_long": ("collective's policy alone, long", "green", ":"),
-    "solo_long": ("trained solo agent, long", "vermillion", "-"),
-    "attempts": ("independent solos", "vermillion", ":"),
-    "random": ("random valid actions", "muted", "-."),
-    "greedy": ("scripted, all known", "ink", "-"),
+# Training mode or organisation: its colour and its line; what the reader calls it is in tasks/organisations.py.
+LINES: dict[str, tuple[str, LineStyle]] = {
+    "collective": ("blue", "-"),
+    "solo": ("vermillion", "--"),
+    "alone": ("green", "-."),
+    "base": ("muted", ":"),
+    "scrambled": ("purple", "-."),
+    "mute": ("orange", "--"),
+    "silent": ("orange", "-"),
+    "hires_1": ("muted", "-."),
+    "hires_2": ("muted", "--"),
+    "hires_4": ("green", "--"),
+    "hires_8": ("green", "-"),
+    "staffed": ("blue", "--"),
+    "first_copies": ("purple", "--"),
+    "delayed": ("purple", ":"),
+    "no_archive": ("muted", "-"),
+    "alone_long": ("green", ":"),
+    "solo_long": ("vermillion", "-"),
+    "attempts": ("vermillion", ":"),
+    "random": ("muted", "-."),
+    "greedy": ("ink", "-"),
 }
 SPARE_COLOURS: tuple[str, ...] = ("purple", "orange", "green", "vermillion")
 
@@ -130,8 +131,8 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
 def series(name: str) -> tuple[str, str, LineStyle]:
     """Label, palette colour and line style of a mode or organisation; unknown names keep their own words."""
-    if name in SERIES:
-        return SERIES[name]
+    if name in LINES:
+        return (BY_NAME[name].label, *LINES[name])
     return name.replace("_", " "), SPARE_COLOURS[sum(name.encode()) % len(SPARE_COLOURS)], "-."
 
 

@@ -1,7 +1,7 @@
 """Organisations: ways to work on the same tasks with the same clock. Each differs from the trained collective in one thing.
 
 Baselines change who works (a single agent, fewer hires, a staff that is given, independent attempts, scripted players);
-controls change what becomes of messages. To add one, add a row here and its name to rlcr_core.config.
+controls change what becomes of messages. To add one, add a row here and its name to rlcr_core.config.evaluation.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ class Organisation:
 ORGANISATIONS = (
     Organisation("base", "base", "base collective"),
     Organisation("collective", "collective", "trained collective"),
-    Organisation("alone", "collective", "its policy alone", max_hires=0),
-    Organisation("solo", "solo", "trained solo", max_hires=0),
+    Organisation("alone", "collective", "collective's policy alone", max_hires=0),
+    Organisation("solo", "solo", "trained solo agent", max_hires=0),
     Organisation("silent", "silent", "trained without messages", messages="mute"),
     Organisation("hires_1", "collective", "at most 1 hire", max_hires=1),
     Organisation("hires_2", "collective", "at most 2 hires", max_hires=2),
     Organisation("hires_4", "collective", "at most 4 hires", max_hires=4),
     Organisation("hires_8", "collective", "at most 8 hires", max_hires=8),
     Organisation("staffed", "collective", "staff given at the start", is_staffed=True),
-    Organisation("mute", "collective", "messages off", messages="mute"),
-    Organisation("scrambled", "collective", "messages scrambled", messages="scrambled"),
+    Organisation("mute", "collective", "collective with muted messages", messages="mute"),
+    Organisation("scrambled", "collective", "collective with scrambled messages", messages="scrambled"),
     Organisation("first_copies", "collective", "first copies only", messages="first_copies"),
     Organisation("delayed", "collective", "messages delayed", is_delayed=True),
     Organisation("no_archive", "collective", "archive off", archive=False),
-    Organisation("alone_long", "collective", "its policy alone, long", max_hires=0, is_long=True),
-    Organisation("solo_long", "solo", "trained solo, long", max_hires=0, is_long=True),
+    Organisation("alone_long", "collective", "collective's policy alone, long", max_hires=0, is_long=True),
+    Organisation("solo_long", "solo", "trained solo agent, long", max_hires=0, is_long=True),
     Organisation("attempts", "solo", "independent solos", max_hires=0, is_attempts=True),
     Organisation("random", SCRIPTED, "random valid actions", player="random_valid"),
     Organisation("greedy", SCRIPTED, "scripted, all known", player="greedy"),

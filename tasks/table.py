@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -36,86 +36,65 @@ def _span(entry: Mapping[str, Any], prefix: str = "", form: str = ".3f") -> str:
     return f"{words[0]} [{words[1]}, {words[2]}]"
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
+Row = Mapping[str, Any]
+Column = tuple[str, Callable[[Row], str]]  # heading, cell
+
+
+def _table(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> Table:
     table = Table(title=title, box=box.SIMPLE, title_justify="left")
-    for i, name in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left", no_wrap=True)
+    for i, (heading, _) in enumerate(columns):
+        table.add_column(heading, justify="right" if i else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(cell(row) for _, cell in columns))
     return table
+
+
+def _label(key: str) -> Callable[[Row], str]:
+    return lambda row: str(LABELS.get(row[key], row[key]))
+
+
+def _interval(prefix: str = "", form: str = ".3f") -> Callable[[Row], str]:
+    """The cell of a mean with its interval; empty where the row has none."""
+    return lambda row: _span(row, prefix, form) if f"{prefix}mean" in row else ""
+
+
+SEED: Column = ("seed", lambda row: str(row["seed"]))
+FURTHER: tuple[tuple[str, str, tuple[Column, ...]], ...] = (  # kind of evidence, title, columns
+    ("matched", "A single agent that may spend the collective's tokens", (
+        ("single agent", _label("single")), SEED, ("tokens", _interval("tokens_", ".0f")),
+        ("its return then", _interval("return_")), ("collective minus this", _interval("behind_", "+.3f")),
+        ("time, times as long", _interval("time_ratio_at_tokens_", ".2f")),
+        ("time to equal score", _interval("time_ratio_at_score_", ".2f")),
+    )),
+    ("attempts", "Independent attempts without communication, and the collective", (
+        ("independent attempts", lambda row: f"{row['attempts']} solos, {row['family']} tasks"), SEED, ("one", _interval("one_")),
+        ("oracle's best", _interval("oracle_")), ("claimed best", _interval("claimed_")),
+        ("collective minus the oracle's", _interval("collective_minus_oracle_", "+.3f")),
+    )),
+    ("families", "Other families of tasks", (
+        ("family", lambda row: row["family"]), ("organisation", _label("organisation")), SEED, ("return", _interval()),
+        ("collective minus this, paired", _interval("behind_", "+.3f")),
+    )),
+    ("limits", "Other limits", (
+        ("organisation", _label("organisation")), SEED, ("limit", lambda row: f"{row['limit_s']:g} s"),
+        ("hires", lambda row: f"{row['hires']:.1f}"), ("told this limit", _interval("fresh_")),
+        ("longest limit, cut here", _interval("rescored_")), ("difference", _interval("difference_", "+.3f")),
+    )),
+)  # fmt: skip
 
 
 def _organisations(summary: Mapping[str, Any]) -> Table:
     level = f"{100 * summary['confidence']:g}%"
     title = f"Return on {summary['tasks']} test tasks by {summary['limit_s']:g} s, {level} intervals"
-    columns = ("organisation", "seed", "return", "collective minus this, paired", "hires", "true messages", "tokens")
-    table = _table(title, columns)
     paired = {(d["b"], d["seed"]): _signed(d) for d in summary["differences"] if d["a"] == "collective"}
-    for entry in summary["organisations"]:
-        true = entry["true_share"]
-        table.add_row(
-            LABELS.get(entry["name"], entry["name"]), str(entry["seed"]), _span(entry),
-            paired.get((entry["name"], entry["seed"]), ""), f"{entry['hires']:.1f}", "" if true is None else f"{true:.2f}",
-            f"{entry['tokens']:.0f}",
-        )  # fmt: skip
-    return table
-
-
-def _matched(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (
-        "single agent",
-        "seed",
-        "tokens",
-        "its return then",
-        "collective minus this",
-        "time, times as long",
-        "time to equal score",
-    )
-    table = _table("A single agent that may spend the collective's tokens", columns)
-    for row in rows:
-        table.add_row(
-            LABELS[row["single"]], str(row["seed"]), _span(row, "tokens_", ".0f"), _span(row, "return_"),
-            _span(row, "behind_", "+.3f"), _span(row, "time_ratio_at_tokens_", ".2f"),
-            _span(row, "time_ratio_at_score_", ".2f"),
-        )  # fmt: skip
-    return table
-
-
-def _attempts(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (
-        "independent attempts",
-        "seed",
-        "one",
-        "best by an oracle",
-        "best by their claims",
-        "collective minus the oracle's",
-    )
-    table = _table("Independent attempts without communication, and the collective", columns)
-    for row in rows:
-        lead = _span(row, "collective_minus_oracle_", "+.3f") if "collective_minus_oracle_mean" in row else ""
-        name = f"{row['attempts']} solos, {row['family']} tasks"
-        table.add_row(name, str(row["seed"]), *(_span(row, pick) for pick in ("one_", "oracle_", "claimed_")), lead)
-    return table
-
-
-def _families(rows: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("Other families of tasks", ("family", "organisation", "seed", "return", "collective minus this, paired"))
-    for row in rows:
-        lead = _span(row, "behind_", "+.3f") if "behind_mean" in row else ""
-        table.add_row(row["family"], LABELS[row["organisation"]], str(row["seed"]), _span(row), lead)
-    return table
-
-
-def _limits(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = ("organisation", "seed", "limit", "hires", "told this limit", "longest limit, cut here", "difference")
-    table = _table("Other limits", columns)
-    for row in rows:
-        table.add_row(
-            LABELS[row["organisation"]], str(row["seed"]), f"{row['limit_s']:g} s", f"{row['hires']:.1f}", _span(row, "fresh_"),
-            _span(row, "rescored_"), _span(row, "difference_", "+.3f"),
-        )  # fmt: skip
-    return table
-
-
-DRAWN = (("matched", _matched), ("attempts", _attempts), ("families", _families), ("limits", _limits))
+    columns: tuple[Column, ...] = (
+        ("organisation", _label("name")), SEED, ("return", _interval()),
+        ("collective minus this, paired", lambda row: paired.get((row["name"], row["seed"]), "")),
+        ("hires", lambda row: f"{row['hires']:.1f}"),
+        ("true messages", lambda row: "" if row["true_share"] is None else f"{row['true_share']:.2f}"),
+        ("tokens", lambda row: f"{row['tokens']:.0f}"),
+    )  # fmt: skip
+    return _table(title, columns, summary["organisations"])
 
 
 def print_table(summary: Mapping[str, Any], console: Console | None = None) -> None:
@@ -125,7 +104,7 @@ def print_table(summary: Mapping[str, Any], console: Console | None = None) -> N
         console.width = LEAST_WIDTH  # of files and logs, where nothing is cut
     console.print(_organisations(summary))
     console.print(_crossing(summary["crossing"]))
-    for kind, draw in DRAWN:
+    for kind, title, columns in FURTHER:
         rows = summary.get("evidence", {}).get(kind)
         if rows:
-            console.print(draw(rows))
+            console.print(_table(title, columns, rows))

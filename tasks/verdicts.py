@@ -43,6 +43,11 @@ def no_gain(margin: float) -> Tests:
     return (lambda i: i.high < margin), (lambda i: i.low > 0)
 
 
+def no_loss(margin: float) -> Tests:
+    """Holds where the interval begins above minus a margin that nobody would care for, fails where it lies below zero."""
+    return (lambda i: i.low > -margin), (lambda i: i.high < 0)
+
+
 def indifferent(margin: float) -> Tests:
     """Holds where the interval lies within ± margin, fails where it lies outside: only a narrow interval shows no effect."""
     return (lambda i: -margin < i.low and i.high < margin), (lambda i: i.low > margin or i.high < -margin)

@@ -8,7 +8,7 @@ reader sees them by the nicknames of its turn, which needs the bounded window.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 from envs.workshop.environment import WorkshopEnvironment
 from envs.workshop.names import CITY
@@ -51,20 +51,6 @@ class CityEnvironment(NamesEnvironment):
         return super().parse(agent, " ".join(table.read(text.split(" "))))
 
 
-def generate(
-    environment_id: str = CITY_ID,
-    *,
-    families: Mapping[str, float],
-    split: str,
-    count: int,
-    seed: int,
-    packages: int,
-    modules: int,
-    parallel_share: float,
-    coupling: float,
-) -> list[Task]:
-    """Tasks of a split, with the keywords of `generate` in tasks.py. Raises TaskError."""
-    return generate_tasks(
-        environment_id, families=families, split=split, count=count, seed=seed, packages=packages, modules=modules,
-        parallel_share=parallel_share, coupling=coupling, pool=PACKAGES,
-    )  # fmt: skip
+def generate(environment_id: str = CITY_ID, **task_set: Any) -> list[Task]:
+    """Tasks of a split from the names of a city; `task_set` are the keywords of `generate` in tasks.py. Raises TaskError."""
+    return generate_tasks(environment_id, **task_set, pool=PACKAGES)

@@ -179,6 +179,25 @@ def test_a_delayed_message_is_seen_once_and_in_order_from_its_delay_on() -> None
     assert [text for _, text in collective.collect(2, 6.9)] == ["key 1"]
 
 
+def test_the_archive_shows_what_a_control_leaves_and_each_its_own() -> None:
+    """Muted, scrambled and delayed messages are so in the archive too; who wrote one finds it as it was and learns nothing."""
+    read, search = Call("read", ("all",), TurnKind.TALK), Call("search", ("key",), TurnKind.TALK)
+    for control, at_1, at_9 in (
+        ({}, ("key red",), ("key red",)), ({"messages": "mute"}, (), ()), ({"delay_s": 5.0}, (), ("key red",)),
+        ({"messages": "first_copies"}, ("key red",), ("key red",)),
+    ):  # fmt: skip
+        collective = team(1, **control)
+        collective.finish(0, post("key red"), 1.0)
+        for call in (read, search):
+            assert collective.finish(0, call, 1.0).args == ("key red",)
+            assert collective.finish(1, call, 1.0).args == at_1 and collective.finish(1, call, 9.0).args == at_9
+    collective = team(1, messages="scrambled")
+    collective.finish(0, post("key red"), 1.0)
+    assert collective.finish(0, read, 1.0).args == ("key red",)
+    assert collective.finish(1, read, 1.0).args == ("key blue",)  # the toy's way of scrambling, as the delivery is
+    assert [text for _, text in collective.collect(1, 1.0)] == ["key blue"]
+
+
 def test_without_an_archive_nothing_is_found_and_messages_still_arrive() -> None:
     for archive, found in ((True, ("key 1",)), (False, ())):
         collective = team(1, archive=archive)
