@@ -39,7 +39,8 @@ def latency_figure(rows: Rows) -> Figure:
         top = max(row["high"] for row in shown)
         for row, height in zip(last, spread([float(row["mean"]) for row in last], 0.052 * top), strict=True):
             label, colour, _ = series(row["organisation"])
-            axes.annotate(label, (longest_s, height), (9, 0), textcoords="offset points", color=C[colour], va="center", size=7.5)
+            place: dict[str, Any] = {"xytext": (9, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+            axes.annotate(label.removeprefix("collective with "), (longest_s, height), color=C[colour], size=7.5, **place)
         axes.set(xlabel="mean end of the rollouts, seconds", xlim=(0.0, longest_s * 1.02), ylim=(0.0, top * 1.05))
         axes.set_title("Return against latency; the steps join what nothing beats")
     return figure
@@ -51,6 +52,7 @@ def time_ratio_figure(rows: Rows) -> Figure:
     with style():
         figure = Figure(figsize=(5.9, 3.1), layout="constrained")
         axes = figure.add_subplot()
+        top = 1.1 * max((row["high"] or row["mean"] or 1.0 for row in shown), default=1.0)
         for name in dict.fromkeys(row["single"] for row in shown):
             mine = [row for row in shown if row["single"] == name]
             label, colour, line = series(name)
@@ -58,11 +60,12 @@ def time_ratio_figure(rows: Rows) -> Figure:
                 np.array([np.nan if row[key] is None else row[key] for row in mine], dtype=float)
                 for key in ("score", "mean", "low", "high")
             )
+            high = np.where(np.isnan(high) & ~np.isnan(low), top, high)  # bounded by nothing that was observed
             axes.fill_between(score, low, high, color=C[colour], alpha=0.18, linewidth=0)
             axes.plot(score, ratio, color=C[colour], linestyle=line, label=label)
         axes.axhline(1.0, color=C["ink"], linewidth=0.9)
-        axes.set(xlabel="return", ylim=(0.0, None))
-        axes.set_title("Its time over the collective's, to the same return")
+        axes.set(xlabel="return", ylim=(0.0, top))
+        axes.set_title("A single agent's time ÷ the collective's, to the same return")
         axes.legend(loc="upper left")
     return figure
 

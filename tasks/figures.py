@@ -91,7 +91,7 @@ LIFE_PANELS = (
     Panel("effective", "work/effective_tokens_per_s", "Effective work, tokens per second"),
     Panel("to_iteration", "work/useful_to_iteration_hires_5_8", "Useful work of 5–8 hires ÷ the iteration's", teams_only=True),
     Panel("at_work", "parallel/at_work_mean", "Agents at work at once"),
-    Panel("idle", "parallel/idle_share", "Share of agents' time without work", top=1.0),
+    Panel("idle", "parallel/idle_share", "Share of agents' time spent waiting", top=1.0),
     Panel("duplicates", "work/duplicate_share", "Share of work calls done twice", teams_only=True),
     Panel("reposts", "talk/repost_share", "Share of messages the sender knew to be out", top=1.0, teams_only=True),
     Panel("new", "talk/new_share", "Share of showings new to their reader", top=1.0, teams_only=True),
