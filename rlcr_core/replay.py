@@ -31,7 +31,7 @@ class MessageClass(StrEnum):
     """By the environment's judgement, and whether the same text was sent before in this rollout by anybody."""
 
     FIRST = "first_copy"
-    REPOST = "repost"
+    COPY = "later_copy"
     FALSE = "false"
     UNJUDGED = "unjudged"
 
@@ -65,7 +65,7 @@ def _class(event: Event, is_repeated: bool) -> MessageClass:
         return MessageClass.UNJUDGED
     if event.value == 0:
         return MessageClass.FALSE
-    return MessageClass.REPOST if is_repeated else MessageClass.FIRST
+    return MessageClass.COPY if is_repeated else MessageClass.FIRST
 
 
 def messages_of(rollout: Rollout) -> list[Sent]:

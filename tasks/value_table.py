@@ -14,7 +14,7 @@ from tasks.table import LEAST_WIDTH
 
 LABELS = {
     MessageClass.FIRST: "true, first copy",
-    MessageClass.REPOST: "true, sent before",
+    MessageClass.COPY: "true, sent before",
     MessageClass.FALSE: "false",
     MessageClass.UNJUDGED: "not judged",
 }

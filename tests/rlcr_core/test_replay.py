@@ -63,7 +63,7 @@ def test_of_two_copies_each_is_worth_what_the_other_cannot_replace() -> None:
     """
     (original,) = runner(2)([SPEC])
     first, second = messages_of(original)
-    assert second.kind is MessageClass.REPOST and second.time_s == 12.0
+    assert second.kind is MessageClass.COPY and second.time_s == 12.0
     values = message_values(original, SPEC, [first, second], 2, runner(2))
     assert [value.same_seeds for value in values] == pytest.approx([0.1, 0.0])
 
@@ -75,7 +75,7 @@ def test_messages_are_classed_by_truth_and_repetition() -> None:
         return next(lines, "wait .") if key[1] == 0 else "wait ."
 
     (rollout,) = run_rollouts([SPEC], Toy, PlayerEngine(speak, TOKENIZER), TOKENIZER, PARAMS)
-    assert [m.kind for m in messages_of(rollout)] == [MessageClass.FIRST, MessageClass.FALSE, MessageClass.REPOST]
+    assert [m.kind for m in messages_of(rollout)] == [MessageClass.FIRST, MessageClass.FALSE, MessageClass.COPY]
 
 
 def test_replays_begin_alike_and_later_turns_have_seeds_of_their_own() -> None:
