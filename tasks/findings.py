@@ -153,4 +153,11 @@ def training_findings(runs: Sequence[Run]) -> list[Finding]:
 
 def findings(summary: Mapping[str, Any], curves: Sequence[Curve], runs: Sequence[Run]) -> list[Finding]:
     """Everything that was learnt: differences, the crossing, then what the training curves show."""
-    return [*difference_findings(summary), crossing_finding(summary, curves), *training_findings(runs)]
+    crossing = [] if _is_unasked(summary) else [crossing_finding(summary, curves)]
+    return [*difference_findings(summary), *crossing, *training_findings(runs)]
+
+
+def _is_unasked(summary: Mapping[str, Any]) -> bool:
+    """Whether no solo policy was evaluated beside the collective, so that there is nobody to overtake."""
+    crossing = summary["crossing"]
+    return bool(crossing) and "never_share" in crossing and crossing["never_share"] is None

@@ -11,6 +11,7 @@ from tasks.findings import (
     crossing_finding,
     crossing_of,
     difference_finding,
+    findings,
     joint_verdict,
     training_findings,
     verdict_of,
@@ -108,3 +109,10 @@ def test_training_is_described_from_its_first_and_last_tenth():
     found = training_findings([Run("collective", 4, columns), Run("solo", 4, columns)])
     assert [finding.verdict for finding in found] == ["seen"]
     assert "with seed 4, hires per rollout went from 0.5 to 18.5 (first" in found[0].text
+
+
+def test_nothing_is_found_about_overtaking_a_solo_policy_that_was_not_evaluated():
+    unasked = {"crossing": {"mean": None, "low": None, "high": None, "never_share": None}, "differences": [], "confidence": 0.95}
+    assert findings(unasked, [], []) == []
+    never = unasked | {"crossing": {"mean": None, "low": None, "high": None, "never_share": 1.0}}
+    assert [finding.verdict for finding in findings(never, [], [])] == ["open"]
